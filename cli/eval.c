@@ -267,7 +267,7 @@ int verb_eval(int argc, char **argv) {
         {"--against", "MODEL", OPTION_TEXT, &o->against,
          "compare the predictions with those of this model; exit code 1: a result misses its limit"},
         {"--precision", "P", OPTION_TEXT, &o->precision,
-         "trained: as in training, or bf16 for a folder; or fp32, bf16, fp16, fp8, or a recipe: tensorwise, "
+         "trained (as in training; bf16 for a folder), fp32, bf16, fp16, fp8, or a recipe: tensorwise, "
          "rowwise, ... (trained)"},
         {"--against-precision", "P", OPTION_TEXT, &o->against_precision,
          "the same for the model of --against (trained)"},

@@ -209,7 +209,7 @@ int verb_generate(int argc, char **argv) {
         {"--stop", "TEXT", OPTION_TEXTS, &r.stop, "end before this text; may be given several times"},
         {"--seed", "N", OPTION_UINT64, &o->seed, "random seed: the same seed gives the same text (42)"},
         {"--precision", "P", OPTION_TEXT, &o->precision_name,
-         "trained: as in training, or bf16 for a folder; or fp32, bf16, fp16, fp8, or a recipe: tensorwise, "
+         "trained (as in training; bf16 for a folder), fp32, bf16, fp16, fp8, or a recipe: tensorwise, "
          "rowwise, ... (trained)"},
         {"--tokenizer", "PATH", OPTION_TEXT, &o->tokenizer,
          "folder or tokenizer.json, instead of the model's own"},

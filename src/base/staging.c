@@ -102,7 +102,8 @@ static ott_status put_in_place(const staging *s) {
     TRY(file_sync_folder(s->path.text));
     if (!file_exists(s->goal.text)) return file_rename(s->path.text, s->goal.text);
     if (file_is_folder(s->goal.text)) return replace_old(s);
-    return status_fail(OTT_ERR_ARGUMENT, "%s: a file has the folder's name: move it away", s->goal.text);
+    return status_fail(OTT_ERR_ARGUMENT, "%s: a file has the folder's name: move the file away",
+                       s->goal.text);
 }
 
 /* Keeps the text of the earlier error, because removing may fail too. */

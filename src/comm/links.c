@@ -40,7 +40,7 @@ static ott_status check_pair(const device_line *lines, int first, int second) {
 static ott_status check_line(const device_line *lines, int rank) {
     const device_line *own = &lines[rank], *first = &lines[0];
     if (own->failed)
-        return status_fail(OTT_ERR_RANK, "rank %d has no links between GPUs; see that rank's message", rank);
+        return status_fail(OTT_ERR_RANK, "rank %d cannot open links between GPUs; see its message", rank);
     if (own->linked != first->linked)
         return status_fail(
             OTT_ERR_RANK,

@@ -49,10 +49,10 @@ static void log_kept(const run_log_start *s) {
     show_readings(s->trainer, count[1], backward, sizeof backward);
     log_info(s->log, "Kept in FP8: %d frozen weights; forward uses %s; backward %s", kept, forward, backward);
     if (count[0][LINEAR_CODES_REQUANTIZED] + count[1][LINEAR_CODES_REQUANTIZED] > 0)
-        log_info(
-            s->log,
-            "Requantized weights are rounded again at each use: recipe %s scales other blocks of elements",
-            s->trainer->recipe->name);
+        log_info(s->log,
+                 "Requantized weights are rounded again at each use: recipe %s has scales for other blocks "
+                 "of elements",
+                 s->trainer->recipe->name);
 }
 
 /* Logs the kind, ranks and scales of the adapters. Ranks and scales may differ between layers. */

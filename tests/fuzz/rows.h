@@ -4,8 +4,7 @@
 
 #include "data/dataset.h"
 
-/* Reads some rows of d, then closes d. Reading may fail. A row that is read must satisfy the guarantees of
-   dataset.h. */
+/* Reads some rows, which must satisfy the guarantees of dataset.h. Reading may fail. Closes d. */
 void read_some_rows(dataset *d);
 
 #endif

@@ -311,7 +311,7 @@ static void is_run_as_it_was_trained(void **state) {
     assert_true(captured_log_has(
         &logged, "Kept in FP8: 14 frozen weights; forward uses 14 directly, 0 dequantized to bf16, 0 "
                  "requantized; backward 0 directly, 0 dequantized to bf16, 14 requantized"));
-    assert_true(captured_log_has(&logged, "recipe rowwise scales other blocks of elements"));
+    assert_true(captured_log_has(&logged, "recipe rowwise has scales for other blocks of elements"));
     rig_open(&r, f, &(rig_options){.precision = &fixture_precisions[ROWWISE], .more = more});
     snprintf(path, sizeof path, "%s/kept", f->folder);
     FIXTURE_OK(inference_find(r.account, path, NULL, 0, &cfg, &checkpoint));
