@@ -80,7 +80,7 @@ static void list_parts(const parameter_store *s, store_unit *u, ott_dtype table)
 /* ---- scales ---- */
 
 /* Assigns memory to the scales of a rowwise or columnwise copy, and advances *next, the first free entry.
-   `all` has `count` amaxes, then scales, then their inverses. If it is NULL, only advances *next. */
+   `all` has `count` amaxes, then scales, then their inverses. If `all` is NULL, only advances *next. */
 static void place_unit_scales(qdata *d, const cast_spec *spec, int64_t mn, int64_t depth, float *all,
                               int64_t count, int64_t *next) {
     if (!cast_spec_is_fp8(spec)) return;

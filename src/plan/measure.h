@@ -6,7 +6,7 @@
 #include "plan/machine.h"
 #include "config/config.h"
 
-/* Fills *out with measured rates of device d, which must outlive it. Takes seconds. cfg must be resolved. */
+/* Fills *out with measured rates of device d, which must outlive *out. Takes seconds. cfg is resolved. */
 ott_status measure_machine(mem *account, const config *cfg, device *d, machine *out);
 
 #endif

@@ -48,7 +48,7 @@ void feed_close(feed *f);
 int64_t feed_batch_bytes(const feed *f, const feed_shape *s);
 batch feed_batch_at(const feed *f, const feed_shape *s, void *data);
 
-/* Fills a staging set with this rank's rows of the step that starts at row `first`, unless it has them. */
+/* Fills a staging set with this rank's rows of the step that starts at row `first`, if the set lacks them. */
 ott_status feed_step(feed *f, int set, int64_t first);
 /* Fills set FEED_EVALUATION with rows first, first + 1, ... of the validation data. */
 ott_status feed_evaluation(feed *f, int64_t first);

@@ -1,4 +1,4 @@
-/* train/loop: opens everything that a run needs, runs its steps, validates, saves, and closes it. */
+/* train/loop: opens everything that a run needs, runs its steps, validates, saves, closes everything. */
 #include "train/loop.h"
 #include "backend/backend.h"
 #include "base/clock.h"

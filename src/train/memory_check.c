@@ -155,7 +155,7 @@ static void write_proposals(str *text, const memory_check *c, const variant *v, 
 
 enum { MOST_RANKS = 1024 };
 
-/* Doubles the number of ranks until the sharded run fits, and appends it. False if MOST_RANKS is too few. */
+/* Doubles the number of ranks until the sharded run fits, and appends the number. False above MOST_RANKS. */
 static bool write_ranks(str *text, const memory_check *c, const variant *from, int64_t left) {
     variant v = *from;
     memory_need n;

@@ -1,6 +1,6 @@
-/* train/memory_check: checks that a run fits in memory, before it allocates anything large. Opens the trainer
-   on a dry run (tensor/dry_run.h) under every recipe of the precision schedule and compares the bytes it
-   needs with the bytes that the device has left. Suggests settings if the run needs too many bytes. */
+/* train/memory_check: checks that a run fits in memory, before the run allocates anything large. Opens the
+   trainer on a dry run (tensor/dry_run.h) under every recipe of the precision schedule. Compares the bytes
+   that the run needs with the bytes that the device has left. Suggests settings if the run needs too many. */
 #ifndef TRAIN_MEMORY_CHECK_H
 #define TRAIN_MEMORY_CHECK_H
 

@@ -18,7 +18,7 @@ static ott_status start_new_run(const logger *log, const run_folder *folder) {
     return OTT_OK;
 }
 
-/* Finds this run's newest checkpoint and sets *is_own, or else the checkpoint from which the run started. */
+/* Finds the newest checkpoint of this run (*is_own = true), else the checkpoint that the run started from. */
 static ott_status find_latest(const logger *log, const run_folder *folder, bool automatic, char **out,
                               bool *is_own) {
     bool any;

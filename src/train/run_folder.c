@@ -67,7 +67,7 @@ static ott_status fail_taken(const char *folder) {
 
 /* ---- the lock ---- */
 
-/* Writes process id and host into the lock file. Other processes show them if they cannot lock the folder. */
+/* Writes process id and host into the lock file. Other processes show both if the folder is locked. */
 static void write_owner(int descriptor) {
     char host[64] = "", line[96];
     gethostname(host, sizeof host - 1);

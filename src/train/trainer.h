@@ -106,16 +106,16 @@ typedef struct evaluation {
 
 /* Opens the model and buffers on d, converts the model and plans memory. Weights are zero: fill them with
    model_initialize, a Hugging Face folder or a checkpoint. Copies *shape and *o, but borrows what they point
-   to, and also log and the datasets. On a dry run (tensor/dry_run.h) it only counts the memory, and no step
-   may be run. Close with trainer_close. */
+   to, and also log and the datasets. A dry run (tensor/dry_run.h) only counts the memory, and no step may be
+   run. Close with trainer_close. */
 ott_status trainer_open(mem *account, const logger *log, device *d, const model_options *shape,
                         const trainer_options *o, const dataset *train_data, const dataset *validation_data,
                         trainer **out);
 void trainer_close(trainer *t); /* t may be NULL */
 /* Sets the checkpointing of every block of m from o->checkpointing and o->checkpoint_every. */
 void trainer_set_checkpointing(const trainer_options *o, model *m);
-/* Loads parameters, moments, counters and FP8 state; trainer_load_part skips excluded parts. If layers fell
-   back in the saved run, it also converts the model again. Collective. */
+/* Loads parameters, moments, counters and FP8 state; trainer_load_part skips excluded parts. Also converts
+   the model again if layers fell back in the saved run. Collective. */
 ott_status trainer_load(trainer *t, const char *path);
 ott_status trainer_load_part(trainer *t, const char *path, const checkpoint_exclusions *exclusions);
 /* Between steps: continues with recipe r, which must outlive the trainer, and plans memory again. Also call
@@ -141,7 +141,7 @@ ott_status trainer_find_nonfinite(trainer *t, char out[160]);
    are finite. Collective; call it after a step and before trainer_find_nonfinite. */
 ott_status trainer_find_gradient(trainer *t, char out[160]);
 /* Between steps: gives the model the averaged weights of a schedule-free optimizer, or the training weights
-   again. No effect with other optimizers. trainer_evaluate and trainer_load call it themselves. */
+   again. No effect with other optimizers. trainer_evaluate and trainer_load call this function. */
 ott_status trainer_use_average(trainer *t, bool average);
 /* Numbers of GEMMs of all steps and evaluations so far, on all ranks: *fp8 in FP8, *all in all formats. */
 void trainer_gemms(const trainer *t, int64_t *fp8, int64_t *all);

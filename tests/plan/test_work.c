@@ -96,7 +96,7 @@ static void casts(void **state) {
     assert_true(cast_bytes("bf16", true, true) == 0);
 }
 
-/* Returns the bytes per element that an op moves in addition to quantize its bf16 output. */
+/* Returns the bytes per element that an op moves additionally when it quantizes its bf16 output. */
 static double quantized_bytes(enum op_index op, const char *name) {
     backend_capabilities can = {.contiguous_contraction = true};
     device gpu = {.can = &can};

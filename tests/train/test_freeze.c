@@ -195,8 +195,8 @@ static void made_once(void **state) {
     }
 }
 
-/* Stops after two steps and resumes, with the same results. Resuming with other_freeze instead fails with a
-   message that contains `part`. */
+/* Stops after two steps and resumes, with the same results. Resuming with the argument other_freeze fails
+   with a message that contains `part`. */
 static void check_resumes(const fixture *f, int which, const char *format, const char *other_freeze,
                           const char *part) {
     static const char *const freeze = "--train.freeze=layers.1,tok_embeddings";

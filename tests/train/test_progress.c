@@ -139,7 +139,7 @@ static void run_with_peak(const fixture *f, const char *name, bool given, const 
     progress p = {.log = &log, .interval = 100, .max_steps = 1000, .memory_total = 1e9};
     rig_open(&r, f, &(rig_options){.precision = &fixture_precisions[BF16], .more = more});
     p.account = r.account;
-    p.flops_per_token = 1e30; /* with this value a step's FLOP/s exceed the peak of any device */
+    p.flops_per_token = 1e30; /* with so large a value, the FLOP/s of a step exceed the peak of any device */
     p.peak_flops = 1e12;
     if (!given) progress_measure_peak(&p, r.device, OTT_BF16);
     snprintf(path, sizeof path, "%s/%s", f->folder, name);

@@ -144,7 +144,7 @@ typedef struct run_options {
     const precision *precision;
     const char *const *more;
     int64_t stop_after; /* requests a stop after this number of steps; 0: never */
-    /* number of calls of the stop hook, after these steps, before the hook requests a stop */
+    /* after stop_after steps: number of further calls of the stop hook before it requests a stop */
     int64_t stop_within;
     captured_log *logged; /* receives the log; may be NULL */
 } run_options;
