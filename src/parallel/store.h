@@ -79,8 +79,8 @@ typedef struct store_unit {
 
 typedef struct parameter_store {
     group *ranks; /* data-parallel ranks that share the parameters; borrowed; NULL: one rank */
-    /* Second store, for expert parameters, which another group of ranks shards. It has the same unit indices
-       and options. Every call except store_divide and store_open also applies to it. NULL: none. */
+    /* Second store, for expert parameters, which another group of ranks shards; borrowed, may be NULL. It has
+       the same unit indices and options. Every call except store_divide and store_open also applies to it. */
     struct parameter_store *expert_store;
     store_options options;
     bool micro_batches; /* true: a step has several micro-batches; set it before store_set */
