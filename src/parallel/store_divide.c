@@ -56,7 +56,7 @@ static ott_status open_held(parameter_store *s, arena *memory) {
 
 /* ---- shards ---- */
 
-/* Every rank gets equally many pieces of rows. The rest go to the ranks with the fewest elements. */
+/* Every rank gets equally many pieces of rows. The rest goes to the ranks with the fewest elements. */
 static void divide_rows(parameter_store *s, const parameter *p, int64_t rows, int64_t *counts) {
     int ranks = s->ranks->size;
     int64_t unit = unit_rows(p), units = (rows + unit - 1) / unit, elements = unit * row_elements(p);

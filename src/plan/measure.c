@@ -37,7 +37,8 @@ typedef struct probe {
     device *device;
     exec_times times;
     tally step[STEPS];
-    int done;              /* steps run; the first is not timed, because new memory is slow */
+    int done;              /* number of steps run; the first is not timed, because first accesses to memory
+                              are slow */
     double between[STEPS]; /* mean seconds from one operation to the next, of each step */
 } probe;
 

@@ -41,7 +41,7 @@ double progress_tokens_per_second(const progress *p) {
     return p->run_seconds > 0 ? (double)p->run_tokens / p->run_seconds : 0;
 }
 
-/* Values of a step that all outputs have. In step lines, rates are averages since the previous line. */
+/* Values of a step that all outputs get. In step lines, rates are averages since the previous line. */
 typedef struct reading {
     int64_t step, epoch;
     double loss, z_loss, grad_norm, learning_rate, seconds, memory;

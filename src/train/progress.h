@@ -34,7 +34,7 @@ typedef struct progress {
 } progress;
 
 /* Starts a new TensorBoard file in `folder` (relative to run_folder) and closes the previous file. p->style
-   selects the tags. Removes steps from first_step on from older files; 0: there are none. */
+   selects the tags. Removes steps from first_step on from older files; first_step 0: no older files. */
 ott_status progress_open_tensorboard(progress *p, const char *run_folder, const char *folder,
                                      int64_t first_step);
 void progress_close(progress *p); /* closes the files; all lines are written already */
