@@ -340,6 +340,6 @@ ott_status ISA(attention_forward)(exec *cx, const attention_forward_args *a) {
            (lay_out_forward(s, cpu_scratch(cx, 0), &w) > SCRATCH_FLOATS || too_few_units(s, cpu_threads(cx))))
         s->block /= 2;
     TRY(ISA(attention_fits)("attention_forward", s, lay_out_forward(s, cpu_scratch(cx, 0), &w)));
-    cpu_run_sized(cx, s->pairs * s->heads, forward_task, &j);
+    cpu_run_sized(cx, s->pairs * s->heads * s->head_dim, forward_task, &j);
     return OTT_OK;
 }

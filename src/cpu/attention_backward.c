@@ -273,6 +273,6 @@ ott_status ISA(attention_backward)(exec *cx, const attention_backward_args *a) {
     while (j.s.block > QUERIES && lay_out_backward(&j.s, cpu_scratch(cx, 0), &w) > SCRATCH_FLOATS)
         j.s.block /= 2;
     TRY(ISA(attention_fits)("attention_backward", &j.s, lay_out_backward(&j.s, cpu_scratch(cx, 0), &w)));
-    cpu_run_sized(cx, j.s.pairs * j.s.heads, backward_task, &j);
+    cpu_run_sized(cx, j.s.pairs * j.s.heads * j.s.head_dim, backward_task, &j);
     return OTT_OK;
 }

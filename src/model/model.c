@@ -407,6 +407,7 @@ void model_close(model *m) {
     balance_close(m);
     rope_release(&m->rope, d);
     rope_release(&m->local_rope, d);
+    device_arena_release(d, &m->packed_weights);
     device_release(d, m->values);
     device_release(d, m->frozen_scales);
     device_release(d, m->adapter_tables.block);

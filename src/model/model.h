@@ -57,6 +57,7 @@ struct model {
     dora_tables adapter_tables;       /* shared by the DoRA adapters */
     ott_dtype masters_from;           /* 16-bit format of the files of trained weights; OTT_F32: none */
     bool packed;                      /* model_pack has freed the masters */
+    device_arena packed_weights;      /* weights that model_pack has packed */
     const cancellation *cancellation; /* cancels loading and initialization; borrowed; NULL: none */
 };
 

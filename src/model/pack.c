@@ -3,13 +3,13 @@
 
 typedef struct packing {
     exec cx;
-    const model *m;
+    model *m;
 } packing;
 
 /* Packs a layer's weight. Then the master is not needed, except as the embedding that a tied head shares. */
 static ott_status pack_linear(void *user, linear *l) {
     packing *p = user;
-    TRY(linear_pack(&p->cx, l));
+    TRY(linear_pack(&p->cx, l, &p->m->packed_weights));
     if (l->packed.t.data && l->weight != p->m->embedding.weight)
         l->weight->value.data = l->weight->shard.value.data = NULL;
     return OTT_OK;

@@ -446,46 +446,40 @@ static ott_status open_rowwise(exec *cx, const linear *l, operand *out, plan_buf
     return OTT_OK;
 }
 
-/* Packs `plain` into *block, new device memory, which *packed views. */
-static ott_status make_packed(exec *cx, const linear *l, const operand *plain, operand *packed,
-                              void **block) {
+/* Packs `plain` into memory of `weights`, which *packed views. */
+static ott_status make_packed(exec *cx, const linear *l, const operand *plain, device_arena *weights,
+                              operand *packed) {
     int64_t scales =
         plain->scale_inv ? granularity_groups(plain->grain, l->out, l->in) * (int64_t)sizeof(float) : 0;
     int64_t codes = backend_align(cx->device->can, op_packed_count(cx, plain) * dtype_bytes(plain->t.dtype));
-    TRY(device_allocate(cx->device, MEM_WEIGHT, codes + scales, l->name, block));
     *packed = *plain;
     packed->packed = true;
-    packed->t.data = *block;
-    if (scales) packed->scale_inv = (const float *)((char *)*block + codes);
-    ott_status status = fill_packed(cx, l, plain, packed);
-    if (status != OTT_OK) device_release(cx->device, *block);
-    return status;
+    TRY(device_arena_take(cx->device, weights, MEM_WEIGHT, codes + scales, l->name, &packed->t.data));
+    if (scales) packed->scale_inv = (const float *)((char *)packed->t.data + codes);
+    return fill_packed(cx, l, plain, packed);
 }
 
 /* Expert weights are not packed. Copies them in the activation format, or in the master's for FP8 GEMMs. */
-static ott_status pack_experts(exec *cx, linear *l) {
+static ott_status pack_experts(exec *cx, linear *l, device_arena *weights) {
     tensor copy = tensor_matrix(NULL, l->grouped.fp8 ? master_format(l) : l->spec.activation, l->out, l->in);
-    TRY(device_allocate(cx->device, MEM_WEIGHT, tensor_bytes(copy), l->name, &copy.data));
-    ott_status status = op_convert(cx, &(convert_args){.x = &l->weight->value, .y = &copy});
+    TRY(device_arena_take(cx->device, weights, MEM_WEIGHT, tensor_bytes(copy), l->name, &copy.data));
+    TRY(op_convert(cx, &(convert_args){.x = &l->weight->value, .y = &copy}));
     linear_release(l, cx->device);
     l->compute.data = NULL;
-    l->compute_block = copy.data;
     l->packed.t = copy;
-    return status;
+    return OTT_OK;
 }
 
-ott_status linear_pack(exec *cx, linear *l) {
-    if (l->weight->rank == 3) return linear_keeps_codes(l) ? OTT_OK : pack_experts(cx, l);
+ott_status linear_pack(exec *cx, linear *l, device_arena *weights) {
+    if (l->weight->rank == 3) return linear_keeps_codes(l) ? OTT_OK : pack_experts(cx, l, weights);
     operand plain, packed;
     plan_buffer buffer = PLAN_NONE;
-    void *block;
     if (!is_made_per_gemm(l)) TRY(make_compute(cx, l));
     TRY(open_rowwise(cx, l, &plain, &buffer));
-    TRY(make_packed(cx, l, &plain, &packed, &block));
+    TRY(make_packed(cx, l, &plain, weights, &packed));
     linear_release(l, cx->device);
     l->quantized.rowwise = l->quantized.columnwise = (qdata){0};
     l->compute.data = NULL;
-    l->compute_block = block;
     l->packed = packed;
     return plan_close(cx->plan, &buffer);
 }

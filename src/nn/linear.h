@@ -44,7 +44,7 @@ typedef struct linear {
     bool requantizes;  /* each backward makes the columnwise codes; set it before linear_set_spec */
     bool optimizer_quantizes;            /* linear_fuse_quantize is in effect */
     int64_t quantized_step;              /* exec.step of the optimizer's latest quantization; -1: none */
-    void *compute_block;                 /* device memory of `compute`, `quantized` or `packed` */
+    void *compute_block;                 /* device memory of `compute` or `quantized` */
     int64_t compute_step;                /* exec.step of the compute weight or its scales; -1: none */
     delayed_state delayed[TENSOR_COUNT]; /* views into a delayed_store */
 } linear;
@@ -122,10 +122,10 @@ bool linear_weight_is_fixed(const linear *l);
 /* True if the compute weight is up to date for cx->step. For a sharded weight: if its scales are. */
 bool linear_weight_is_fresh(const exec *cx, const linear *l);
 
-/* For inference: replaces the compute weight by a copy for forward, packed by op_pack. GEMMs then do not read
-   the master or stored codes, and backward is impossible. Expert weights are converted, not packed; if they
-   are stored as codes, they do not change. */
-ott_status linear_pack(exec *cx, linear *l);
+/* For inference: replaces the compute weight by a copy for forward, packed by op_pack. The layer borrows the
+   copy, which is in `weights`. GEMMs then do not read the master or stored codes, and backward is impossible.
+   Expert weights are converted, not packed; if they are stored as codes, they do not change. */
+ott_status linear_pack(exec *cx, linear *l, device_arena *weights);
 
 /* ---- the GEMMs ---- */
 

@@ -18,6 +18,35 @@ void device_release(device *d, void *data) {
     if (data) d->table->release(d, data);
 }
 
+enum { ARENA_BLOCK = 32 << 20 }; /* bytes of a block, unless one tensor needs more */
+
+static ott_status add_arena_block(device *d, device_arena *a, mem_kind kind, int64_t bytes,
+                                  const char *what) {
+    TRY(mem_grow(d->account, MEM_OTHER, (a->count + 1) * (int64_t)sizeof *a->blocks, "list of blocks",
+                 &a->blocks));
+    TRY(device_allocate(d, kind, bytes, what, &a->blocks[a->count]));
+    a->count++;
+    a->used = 0;
+    a->size = bytes;
+    return OTT_OK;
+}
+
+ott_status device_arena_take(device *d, device_arena *a, mem_kind kind, int64_t bytes, const char *what,
+                             void **out) {
+    int64_t aligned = backend_align(d->can, bytes);
+    if (aligned > a->size - a->used)
+        TRY(add_arena_block(d, a, kind, aligned < ARENA_BLOCK ? ARENA_BLOCK : aligned, what));
+    *out = (char *)a->blocks[a->count - 1] + a->used;
+    a->used += aligned;
+    return OTT_OK;
+}
+
+void device_arena_release(device *d, device_arena *a) {
+    for (int i = 0; i < a->count; i++) device_release(d, a->blocks[i]);
+    mem_free(d->account, a->blocks);
+    *a = (device_arena){0};
+}
+
 ott_status(device_allocate_host)(device *d, mem_kind kind, int64_t bytes, const char *what, void **out) {
     *out = NULL;
     STATUS_REQUIRE(bytes >= 0);

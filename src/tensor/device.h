@@ -104,6 +104,18 @@ ott_status device_allocate_mapped(device *d, mem_kind kind, int64_t bytes, const
 #define device_allocate_mapped(d, kind, bytes, what, out)                                                    \
     device_allocate_mapped(d, kind, bytes, what, MEM_OUT(out))
 void device_release(device *d, void *data); /* releases device or mapped memory; data may be NULL */
+
+/* Device memory for many tensors that are released together, in a few large allocations. A CPU reads large
+   allocations faster, because they consist of huge pages. Initialize to 0. */
+typedef struct device_arena {
+    void **blocks;
+    int count;
+    int64_t used, size; /* bytes of the last block */
+} device_arena;
+/* Returns zero-filled device memory in the arena. */
+ott_status device_arena_take(device *d, device_arena *a, mem_kind kind, int64_t bytes, const char *what,
+                             void **out);
+void device_arena_release(device *d, device_arena *a); /* releases all memory of the arena */
 /* Allocates zero-filled pinned host memory for staging, for asynchronous copies. */
 ott_status device_allocate_host(device *d, mem_kind kind, int64_t bytes, const char *what, void **out);
 #define device_allocate_host(d, kind, bytes, what, out)                                                      \
