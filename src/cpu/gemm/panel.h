@@ -1,19 +1,19 @@
 /*
- * cpu/gemm/panel: packed rows, the layout that the op `pack` writes for an operand of many GEMMs; and
- * functions that decode a panel of packed rows to fp32. Shifts split two neighbouring elements in memory, at
- * half the cost of widening each element. On the level avx512bf16 neighbours are two terms of a row, which a
- * dot product needs. On other levels neighbours are two rows at one k.
+ * cpu/gemm/panel: packed rows: the layout that the op `pack` writes for an operand that many GEMMs read, and
+ * functions that decode a panel of packed rows to fp32. Shifts decode two neighbouring elements in memory
+ * together, at half the cost of widening each element. On the level avx512bf16 two neighbours are two terms
+ * of one row, as a dot product needs. On other levels they are two rows at the same k.
  */
 #ifndef CPU_GEMM_PANEL_H
 #define CPU_GEMM_PANEL_H
 
 #include "cpu/gemm/gemm.h"
 
-/* A GEMM with only a few rows in operand A reads packed rows of operand B sequentially. Layout: panels of
-   PANEL_ROWS rows, [panel][contraction][PANEL_ROWS], elements in the matrix's format, rows after the last are
-   0. Rows i and i + 32 of a panel are neighbours. Layout in pairs (panel_has_pairs): [panel][contraction /
-   2][PANEL_ROWS][2], the later term first. An odd contraction is padded with 0. FP8 codes are in the order of
-   v16_pairs_from_codes: 64 bytes have rows 0 to 31; 16 bytes have rows r to r + 3, then r + 16 to r + 19. */
+/* A GEMM with only a few rows in operand A reads packed rows of operand B sequentially. They are stored in
+   panels of PANEL_ROWS rows, in the matrix's format: [panel][k][PANEL_ROWS]. Rows after the last are 0. Rows
+   i and i + 32 of a panel are neighbours. If panel_has_pairs, the layout is [panel][k / 2][PANEL_ROWS][2]:
+   the later term of a pair is first, and an odd contraction is padded with 0. FP8 codes then have the order
+   of v16_pairs_from_codes: 64 bytes are rows 0 to 31; 16 bytes are rows r to r + 3, then r + 16 to r + 19. */
 #define PANEL_ROWS 64
 SIMD bool panel_has_pairs(ott_dtype d) {
     return SIMD_HAS_PAIRS && cpu_is_pair_format(d);
@@ -40,8 +40,8 @@ static inline int64_t panel_index(ott_dtype d, int64_t row, int64_t k, int64_t c
     return pairs + 2 * pair + (1 - k % 2);
 }
 
-/* A term of a panel is the PANEL_ROWS elements that its rows have at one k. A term is decoded in parts of
-   PANEL_VECTORS vectors of 16 elements. */
+/* A panel has PANEL_ROWS elements at each k. They are decoded in parts of PANEL_VECTORS vectors of 16
+   elements. */
 #if defined(CPU_ISA_avx512)
 #define PANEL_VECTORS 4
 #else
@@ -51,13 +51,13 @@ static inline int64_t panel_index(ott_dtype d, int64_t row, int64_t k, int64_t c
 _Static_assert(PANEL_ROWS == 64 && PANEL_ROWS % GEMM_NR == 0,
                "a panel has 64 rows: four vectors of 16, and full tiles of GEMM_NR");
 
-/* Returns the row of a panel that is lane 0 of vector v of a part. */
+/* Returns which row of a panel is in lane 0 of vector v of a decoded part. */
 SIMD int64_t panel_row(int part, int v) {
     return PANEL_PARTS == 1 ? 16 * v : 16 * part + PANEL_ROWS / 2 * v;
 }
 
-/* panel_load returns E4M3 numbers divided by PANEL_FACTOR; this division is exact. To correct the products,
-   skinny.h multiplies A by PANEL_FACTOR. A NaN is decoded as PANEL_NAN; panel_see detects NaNs. */
+/* panel_load gives E4M3 numbers divided by PANEL_FACTOR, exactly. So skinny.h multiplies A by PANEL_FACTOR. A
+   NaN is decoded as the number PANEL_NAN; panel_see detects NaNs. */
 #if defined(CPU_ISA_scalar) || SIMD_HAS_PAIRS
 #define PANEL_FACTOR 1.0f
 #else
@@ -180,7 +180,7 @@ SIMD void panel_from_bf16(const uint16_t *p, v16 out[PANEL_VECTORS]) {
 
 #endif
 
-/* Decodes one part of a panel's elements at one k. `at` is the index of the part's first element. */
+/* Decodes one part of a panel's elements at one k. at: index of the part's first element. */
 SIMD void panel_load(const void *p, ott_dtype d, int64_t at, v16 out[PANEL_VECTORS]) {
     if (d == OTT_E4M3 || d == OTT_E5M2)
         panel_from_fp8((const uint8_t *)p + at, d, out);
@@ -195,8 +195,8 @@ SIMD void panel_load(const void *p, ott_dtype d, int64_t at, v16 out[PANEL_VECTO
 
 /* ---- NaN among E4M3 codes ---- */
 
-/* The largest code (with sign bit 1) at each position of a part, over all terms so far; 255 is a NaN.
-   panel_see adds a term. panel_nans returns a bit for each position that had a NaN. */
+/* The largest code (with the sign bit set) at each position of a part, at all k so far. 255 is a NaN.
+   panel_see adds the codes at one k. panel_nans returns a bit for each position that had a NaN. */
 #if defined(CPU_ISA_avx512)
 typedef __m512i panel_seen;
 SIMD panel_seen panel_seen_none(void) {
@@ -255,10 +255,10 @@ SIMD panel_seen panel_see(panel_seen seen, const uint8_t *p) {
 }
 #endif
 
-/* ---- decoding of one term, or of a pair of terms, of a panel ---- */
+/* ---- decoding a panel's elements at one k, or at two k (a pair) ---- */
 
 #if SIMD_HAS_PAIRS
-/* Decodes one pair of each of a panel's 64 rows. `at`: index of the first element. d must have pairs. */
+/* Decodes a pair of terms of each of a panel's 64 rows. at: index of the first element. d has pairs. */
 SIMD void panel_load_pairs(const void *p, ott_dtype d, int64_t at, v16 out[PANEL_VECTORS]) {
     if (d == OTT_BF16) {
         SIMD_UNROLL for (int v = 0; v < PANEL_VECTORS; v++) out[v] =
@@ -269,7 +269,7 @@ SIMD void panel_load_pairs(const void *p, ott_dtype d, int64_t at, v16 out[PANEL
     }
 }
 
-/* Decodes terms k (even) and k + 1 of the panel that starts at row `row`; 0 beyond the contraction. */
+/* Decodes terms k (even) and k + 1 of the panel that starts at row `row`. Terms after the last are 0. */
 SIMD void panel_pairs(const operand *o, ott_dtype d, int64_t row, int64_t k, v16 out[PANEL_VECTORS]) {
     if (k < o->t.columns) {
         panel_load_pairs(o->t.data, d, panel_index(d, row, k + 1, o->t.columns), out);
@@ -279,7 +279,7 @@ SIMD void panel_pairs(const operand *o, ott_dtype d, int64_t row, int64_t k, v16
 }
 #endif
 
-/* Decodes term k of a part of the panel that starts at row `row`; 0 beyond the contraction. Keeps NaN. */
+/* Decodes term k of a part of the panel that starts at row `row`. Terms after the last are 0. Keeps NaN. */
 SIMD void panel_terms(const operand *o, ott_dtype d, int64_t row, int64_t k, int part,
                       v16 out[PANEL_VECTORS]) {
 #if SIMD_HAS_PAIRS

@@ -1,10 +1,10 @@
-/* cpu/gemm/panels: the op pack: writes packed rows (cpu/gemm/panel.h), once for all GEMMs that read them. */
+/* cpu/gemm/panels: the op `pack`, which writes packed rows (cpu/gemm/panel.h) once for many GEMMs. */
 #include "cpu/gemm/panel.h"
 
-/* Terms that are packed from one row before the next row. They fill complete cache lines of the row. */
+/* Number of terms of a row that are packed before the next row. They fill complete cache lines. */
 enum { TERMS = 64 };
 
-/* Packs rows [row, row + PANEL_ROWS), as far as they exist. t: C type of the elements. */
+/* Packs rows [row, row + PANEL_ROWS). Rows after the last are 0. t: C type of the elements. */
 #define PACK_PANEL(t)                                                                                        \
     static void pack_panel_##t(const tensor *x, t *out, int64_t row) {                                       \
         int64_t k = x->columns, there = x->rows - row < PANEL_ROWS ? x->rows - row : PANEL_ROWS;             \

@@ -4,7 +4,7 @@
  *
  *     sum[i][j] = fmaf(a(i, k), b(j, k), sum[i][j])   for k ascending
  *
- * as in cpu/gemm/kernel.h; ACCUMULATE_TILE32 is also supported. Lanes are rows of a panel.
+ * as in cpu/gemm/kernel.h, or in the order ACCUMULATE_TILE32. Each lane is a row of a panel.
  */
 #ifndef CPU_GEMM_SKINNY_H
 #define CPU_GEMM_SKINNY_H
@@ -12,7 +12,7 @@
 #include "cpu/gemm/pack.h"
 #include "cpu/gemm/tile.h"
 
-/* Rows of A computed together, limited by the registers. Above SKINNY_MOST rows, gemm_task is faster. */
+/* Rows of A computed together (limited by the registers). Above SKINNY_MOST rows, gemm_task is faster. */
 #if defined(CPU_ISA_avx512)
 #define SKINNY_ROWS 4
 #else
@@ -20,17 +20,17 @@
 #endif
 enum {
     SKINNY_MOST = 16,
-    SKINNY_A_FLOATS = GEMM_MB * GEMM_NB, /* the rows of A are in gemm_work.partial: [row][skinny_ld] */
+    SKINNY_A_FLOATS = GEMM_MB * GEMM_NB, /* floats of gemm_work.partial, which has A: [row][skinny_ld] */
     SKINNY_AHEAD = 4096,                 /* prefetch distance in bytes */
 };
 _Static_assert(SKINNY_ROWS <= GEMM_MR, "the sums of a panel must fit into tiles");
 
-/* Returns the number of terms in a packed element of A for panels of format d. It is 2 for FP8 on levels with
-   bf16 dot products. It is 1 for BF16: memory limits the speed, and numbers may be subnormal. */
+/* Returns the number of terms in a packed element of A if B has format d. It is 2 for FP8 on levels with bf16
+   dot products. It is 1 for BF16, because dot products treat subnormals as 0, and memory limits the speed. */
 SIMD int64_t skinny_terms(ott_dtype d) {
     return panel_has_pairs(d) && pack_is_fp8(d) ? 2 : 1;
 }
-/* Returns the number of packed elements of kc terms of a row of A. */
+/* Returns how many packed elements kc terms of a row of A need. */
 SIMD int64_t skinny_length(const gemm_job *job, int64_t kc) {
     return gemm_length(kc, skinny_terms(job->args->b->t.dtype), job->tile32);
 }
@@ -38,7 +38,7 @@ SIMD int64_t skinny_length(const gemm_job *job, int64_t kc) {
 SIMD int64_t skinny_ld(const gemm_job *job) {
     return (skinny_length(job, job->k) + 15) / 16 * 16;
 }
-/* Returns the number of rows of A computed together. ACCUMULATE_TILE32 needs two more chains for each sum. */
+/* Returns how many rows of A are computed together. ACCUMULATE_TILE32 needs three registers for each sum. */
 static int64_t skinny_rows(const gemm_job *job) {
     return job->tile32 ? SKINNY_ROWS / 2 : SKINNY_ROWS;
 }
@@ -49,8 +49,8 @@ typedef struct skinny_tile {
     const float *a;    /* packed rows of A: [rows][ld] */
     int64_t ld, kc;
     float *sums; /* sums of the panel: [PANEL_ROWS / GEMM_NR][GEMM_MR][GEMM_NR] */
-    /* Inverse block scales scale_inv_a[rows], scale_inv_b[PANEL_ROWS]: the scaled sums of the block are added
-       to `sums`. NULL: the sums are stored in `sums`. */
+    /* Inverse block scales scale_inv_a[rows], scale_inv_b[PANEL_ROWS]: sums of the block are scaled and added
+       to `sums`. NULL: sums are stored in `sums`. */
     const float *scale_inv_a, *scale_inv_b;
     scale_order order;
 } skinny_tile;
@@ -66,7 +66,7 @@ SIMD void skinny_leave(const skinny_tile *t, int i, int64_t row, v16 sum) {
     v16_store(y, sum);
 }
 
-/* Sets the sums of rows of B that contain a NaN to NaN. places: result of panel_nans for the part. */
+/* Sets the sums of rows of B that contain a NaN to NaN. places: result of panel_nans for this part. */
 static void skinny_leave_nans(const skinny_tile *t, int rows, int part, uint64_t places) {
     for (; places; places &= places - 1) {
         int place = __builtin_ctzll(places);
@@ -81,7 +81,7 @@ SIMD void skinny_ask_ahead(const void *element, int64_t bytes) {
         __builtin_prefetch((const char *)element + SKINNY_AHEAD + at);
 }
 
-/* Sums of some rows of A with the rows in a part of a panel. */
+/* Sums for some rows of A and for the rows of B in one part of a panel. */
 typedef v16 skinny_sums[SKINNY_ROWS][PANEL_VECTORS];
 
 SIMD void skinny_zero(int rows, skinny_sums sum) {
@@ -89,21 +89,22 @@ SIMD void skinny_zero(int rows, skinny_sums sum) {
         SIMD_UNROLL for (int v = 0; v < PANEL_VECTORS; v++) sum[i][v] = v16_zero();
     }
 }
-/* Adds the chains of ACCUMULATE_TILE32 to the sums: sum = sum + (even + odd). */
+/* Adds a tile of 32 terms to the sums, as ACCUMULATE_TILE32 requires: sum = sum + (even + odd). */
 SIMD void skinny_add_tile32(int rows, skinny_sums sum, skinny_sums even, skinny_sums odd) {
     SIMD_UNROLL for (int i = 0; i < rows; i++) {
         SIMD_UNROLL for (int v = 0; v < PANEL_VECTORS; v++) sum[i][v] =
             v16_add(sum[i][v], v16_add(even[i][v], odd[i][v]));
     }
 }
-/* Returns the end of the chain that starts at term k. With ACCUMULATE_TILE32 a chain has at most 32 terms. */
+/* Returns the end of the terms, from term k on, that are added together: at most 32 for ACCUMULATE_TILE32. */
 SIMD int64_t skinny_end(const skinny_tile *t, int64_t k, bool tile32) {
     return tile32 && t->kc - k > GEMM_TERMS_OF_TILE32 ? k + GEMM_TERMS_OF_TILE32 : t->kc;
 }
 
 #if SIMD_HAS_PAIRS
-/* Adds the products of terms [k, end) of a panel of pairs. With `unit`, A has pairs, and dot products add to
-   `first`. Otherwise fp32 multiply-adds add first terms to `first`, second terms to `second`. */
+/* Adds the products of terms [k, end) of a panel of pairs. If `unit`, A is packed in pairs too, and bf16 dot
+   products add both terms of a pair to `first`. If not, fp32 multiply-adds add the first term of a pair to
+   `first` and the second term to `second`. */
 SIMD void skinny_extend_pairs(const skinny_tile *t, int rows, ott_dtype d, bool unit, int64_t k, int64_t end,
                               skinny_sums first, skinny_sums second) {
     v16 right[PANEL_VECTORS];
@@ -126,8 +127,8 @@ SIMD void skinny_extend_pairs(const skinny_tile *t, int rows, ott_dtype d, bool 
     }
 }
 
-/* Adds the products of terms [k, end) of FP8 rows to the two chains of ACCUMULATE_TILE32. The first terms of
-   two pairs of the panel make a pair of the even chain; their second terms make a pair of the odd chain. */
+/* Adds the products of terms [k, end) of FP8 rows to the sums of even and of odd terms (ACCUMULATE_TILE32).
+   The first terms of two pairs of the panel make a pair of even terms, their second terms a pair of odd. */
 SIMD void skinny_extend_tile32(const skinny_tile *t, int rows, ott_dtype d, int64_t k, int64_t end,
                                skinny_sums even, skinny_sums odd) {
     v16 right[PANEL_VECTORS], next[PANEL_VECTORS];
@@ -153,7 +154,7 @@ SIMD void skinny_extend_tile32(const skinny_tile *t, int rows, ott_dtype d, int6
 }
 #endif
 
-/* Adds, for the rows in part `part` of the panel, the products of term k to the sums. */
+/* Adds the products of term k to the sums, for the rows of B in part `part` of the panel. */
 SIMD void skinny_extend(const skinny_tile *t, int rows, ott_dtype d, int part, int64_t k, skinny_sums sum,
                         panel_seen *seen) {
     int64_t size = PANEL_ROWS * panel_bytes(d), first = part * 16 * PANEL_VECTORS;
@@ -247,7 +248,7 @@ static float skinny_scale_inv_a(const operand *o, int64_t row, int64_t block) {
     return o->scale_inv ? o->scale_inv[row / rows * o->mn_step + block * o->k_step] : 1.0f;
 }
 
-/* Writes the inverse scales of the panel that starts at row `row`; 0 for rows that do not exist. */
+/* Writes the inverse scales of the panel's rows, from row `row` on. Rows that do not exist get 0. */
 static void skinny_scale_invs_b(float out[PANEL_ROWS], const operand *o, int64_t row, int64_t block) {
     int64_t block_mn = granularity_block(o->grain).mn, there = o->t.rows - row;
     if (block_mn == 1 && there < PANEL_ROWS) memset(out, 0, PANEL_ROWS * sizeof *out);
@@ -273,7 +274,7 @@ static void skinny_multiply_blocks(const gemm_job *job, skinny_kernel kernel, sk
 
 /* ---- one thread's part ---- */
 
-/* Computes part p of C: p.m rows of A with the panel of B that starts at row p.j. */
+/* Computes part p of C, from p.m rows of A and the panel of B that starts at row p.j. */
 static void skinny_multiply(const gemm_job *job, const float *rows, gemm_part p) {
     _Alignas(64) float sums[PANEL_ROWS / GEMM_NR * GEMM_TILE];
     const operand *b = job->args->b;
@@ -305,12 +306,12 @@ SIMD void skinny_decode_format(float *out, const operand *o, ott_dtype d, int64_
             v16 x = pack_along(o, d, terms, &order, i * o->t.ld + t, k - t, true);
             v16_store(out + t / terms, terms == 1 ? v16_mul(x, v16_set1(factor)) : x);
         }
-        /* The panel's last pair is padded with 0. 0 * -0 is -0, which keeps a sum of -0. */
+        /* The panel's last pair is padded with 0, A with -0. Their product is -0, which keeps a sum of -0. */
         if (terms == 1 && panel_has_pairs(job->args->b->t.dtype) && k % 2) out[k] = -0.0f;
     }
 }
 
-/* Decodes all rows of A. Multiplies A by PANEL_FACTOR if panel_load divides B by PANEL_FACTOR. */
+/* Decodes all rows of A. Multiplies them by PANEL_FACTOR if panel_load divides B by PANEL_FACTOR. */
 static void skinny_decode(float *out, const gemm_job *job) {
     const operand *a = job->args->a;
     PACK_BY_TERMS(skinny_terms(job->args->b->t.dtype), skinny_decode_format, out, a, job)
@@ -331,8 +332,8 @@ static void gemm_skinny_task(void *argument, int thread, int threads) {
         }
 }
 
-/* True if gemm_skinny_task can compute the product. FP8 panels need FP8 A: numbers of other formats times
-   PANEL_FACTOR might overflow. */
+/* True if gemm_skinny_task can compute the product. If B is FP8, A must be FP8 too: numbers of other formats
+   might overflow when they are multiplied by PANEL_FACTOR. */
 static bool gemm_is_skinny(const gemm_job *job) {
     const gemm_args *g = job->args;
     return g->b->packed && !g->a->transposed && job->m <= SKINNY_MOST &&
