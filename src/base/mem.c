@@ -85,7 +85,7 @@ static int must_fail(mem *m) {
     return fail;
 }
 
-/* Asks the kernel for huge pages in the pages of a large block: reading needs fewer address translations. */
+/* Asks the kernel for huge pages for a large block, so that reading it needs fewer address translations. */
 static void use_huge_pages(char *data, int64_t bytes) {
 #ifdef MADV_HUGEPAGE
     uintptr_t page = (uintptr_t)sysconf(_SC_PAGESIZE), begin = ((uintptr_t)data + page - 1) / page * page;
