@@ -45,7 +45,7 @@ void capability_gpu_text(gpu_range range, char out[64]) {
 }
 
 ott_status capability_open(mem *account, capability *out) {
-    *out = (capability){.cuda_built = backend_has_cuda()};
+    *out = (capability){.cuda_built = backend_is_built(backend_of_name("cuda"))};
     ott_status status = backend_open(&(backend_choice){.name = "cuda", .threads = 1}, account, &out->gpu);
     if (status == OTT_ERR_MEMORY) return status;
     if (status != OTT_OK) snprintf(out->reason, sizeof out->reason, "%s", status_text());

@@ -2,6 +2,7 @@
 #ifndef BACKEND_BACKEND_H
 #define BACKEND_BACKEND_H
 
+#include "base/library.h"
 #include "base/log.h"
 #include "tensor/device.h"
 
@@ -20,17 +21,43 @@ typedef struct backend_choice {
     const logger *log; /* NULL: nothing is logged */
 } backend_choice;
 
+/* Something that a plugin needs, for which `ottava doctor` searches. */
+typedef struct backend_part {
+    const char *file;              /* a program or a library */
+    const char *remedy;            /* what to do if it is missing */
+    const char *variable, *folder; /* the variable with a program's folder, and the usual folder */
+} backend_part;
+
+typedef struct backend_row {
+    const char *name;     /* name of the device: "cuda"; of a plugin also with an index, "cuda:1" */
+    const char *title;    /* name in messages: "CUDA" */
+    library_name library; /* the plugin (backend/plugin.h); file NULL: the backend is built in */
+    /* Opens the device with this index; -1: the name has no index. */
+    ott_status (*open)(const struct backend_row *row, const backend_choice *c, int index, mem *account,
+                       device **out);
+    const backend_capabilities *can; /* capabilities of every device; NULL: they differ */
+    const char *vendor, *build;      /* maker of the devices' driver; command that builds the plugin */
+    /* What the build needs, what a device needs, and the library with which the plugin is linked. */
+    backend_part compiler, driver, linked;
+    const struct plugin **loaded; /* *loaded: the plugin, NULL until it is loaded (backend/loader.h) */
+} backend_row;
+
+/* Returns the backends. The first one is the CPU. */
+const backend_row *backend_table(int *count);
+/* Returns the backend of a device's name; NULL if no backend has it. */
+const backend_row *backend_of_name(const char *name);
+/* True if the backend can be loaded and has all ops, even without a device. */
+bool backend_is_built(const backend_row *row);
+
 /* Opens a device with `threads` host threads; 0: all cores. Close the device before you close the account. */
 typedef ott_status backend_open_fn(mem *account, int threads, device **out);
 
-/* Opens a device. A plugin opens GPUs (backend/loader.h). With "auto" the log names the device, and warns if
-   there is a GPU that cannot be used. OTT_ERR_UNSUPPORTED or OTT_ERR_DEVICE: the device is not available on
-   this machine. OTT_ERR_ARGUMENT: no device has this name. */
+/* Opens a device. With "auto" the log names the device, and warns if there is a GPU that cannot be used.
+   OTT_ERR_UNSUPPORTED or OTT_ERR_DEVICE: the device is not available on this machine. OTT_ERR_ARGUMENT: no
+   device has this name. */
 ott_status backend_open(const backend_choice *choice, mem *account, device **out);
 /* Returns OTT_ERR_ARGUMENT if no machine can have a device with this name. */
 ott_status backend_check_name(const char *name);
-/* True if there is a CUDA plugin with all ops, even without a GPU. */
-bool backend_has_cuda(void);
 /* Fails if the device cannot be opened, or cannot run linear layers with the recipe (NULL: any). */
 ott_status backend_check(const char *name, const recipe *r);
 

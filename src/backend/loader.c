@@ -1,4 +1,4 @@
-/* backend/loader: opens libottava_cuda.so. */
+/* backend/loader: opens plugins and keeps them open. */
 #include "backend/loader.h"
 #include <pthread.h>
 #include <stdio.h>
@@ -36,37 +36,34 @@ int loader_list_missing(const plugin *p, char out[LIBRARY_TEXT]) {
     return count;
 }
 
-/* ---- the plugin ---- */
+/* ---- plugins ---- */
 
-static const plugin *ask_library(void *library, char reason[LIBRARY_TEXT]) {
+static const plugin *ask_library(const char *file, void *library, char reason[LIBRARY_TEXT]) {
     library_entry *entry = library_find(library, PLUGIN_SYMBOL);
     const plugin *p = entry ? entry() : NULL;
     if (p && p->abi == plugin_abi()) return p;
-    snprintf(reason, LIBRARY_TEXT, "%s",
-             entry ? LOADER_FILE " and this program are different builds: build both from the same sources"
-                   : LOADER_FILE " is not an Ottava plugin");
+    snprintf(reason, LIBRARY_TEXT, "%s %s", file,
+             entry ? "and this program are different builds: build both from the same sources"
+                   : "is not an Ottava plugin");
     library_close(library);
     return NULL;
 }
 
-static struct {
-    const plugin *plugin; /* NULL before the plugin is loaded */
-    pthread_mutex_t lock;
-} loaded = {.lock = PTHREAD_MUTEX_INITIALIZER};
+/* Guards the `loaded` of all rows. */
+static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 
-ott_status loader_find(const plugin **out) {
-    static const library_name name = {.file = LOADER_FILE, .variable = LOADER_VARIABLE};
+ott_status loader_find(const backend_row *row, const plugin **out) {
     char reason[LIBRARY_TEXT];
-    pthread_mutex_lock(&loaded.lock);
-    void *library = loaded.plugin ? NULL : library_open(&name, reason);
-    if (library) loaded.plugin = ask_library(library, reason);
-    *out = loaded.plugin;
-    pthread_mutex_unlock(&loaded.lock);
+    pthread_mutex_lock(&lock);
+    void *library = *row->loaded ? NULL : library_open(&row->library, reason);
+    if (library) *row->loaded = ask_library(row->library.file, library, reason);
+    *out = *row->loaded;
+    pthread_mutex_unlock(&lock);
     if (*out) return OTT_OK;
     return status_fail(
         OTT_ERR_UNSUPPORTED,
-        "cuda: no CUDA backend was found (%s); \"make cuda\" builds it if the CUDA toolkit is installed; "
-        "\"ottava doctor\" lists other missing parts; \"cpu\" computes on the CPU; " LOADER_VARIABLE
-        " may name its file or folder",
-        reason);
+        "%s: no %s backend was found (%s); \"%s\" builds it if the %s toolkit is installed; "
+        "\"ottava doctor\" lists other missing parts; \"cpu\" computes on the CPU; %s may name its file or "
+        "folder",
+        row->name, row->title, reason, row->build, row->title, row->library.variable);
 }

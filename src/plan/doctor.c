@@ -39,56 +39,69 @@ static ott_status report_cpu(doctor *d, ott_context *context) {
     return OTT_OK;
 }
 
-/* Loading the backend fails if it was not built, or if cuBLASLt, with which it is linked, is missing. */
-static void report_no_backend(doctor *d) {
+/* Loading the backend fails if it was not built, or if the library with which it is linked is missing. */
+static void report_no_backend(doctor *d, const backend_row *row, const char *what) {
     const char *why = status_text();
-    print_finding(d, false, "CUDA backend", why,
-                  strstr(why, "libcublasLt")
-                      ? "pip install nvidia-cublas, and its lib folder in LD_LIBRARY_PATH"
-                      : "make cuda");
+    bool lacks_library = row->linked.file && strstr(why, row->linked.file);
+    print_finding(d, false, what, why, lacks_library ? row->linked.remedy : row->build);
 }
 
-static bool has_nvcc(char path[PATH_MAX]) {
-    const char *home = getenv("CUDA_HOME"), *places = getenv("PATH");
-    snprintf(path, PATH_MAX, "%s/bin/nvcc", home && *home ? home : "/usr/local/cuda");
+static bool has_compiler(const backend_part *compiler, char path[PATH_MAX]) {
+    const char *home = getenv(compiler->variable), *places = getenv("PATH");
+    snprintf(path, PATH_MAX, "%s/bin/%s", home && *home ? home : compiler->folder, compiler->file);
     if (access(path, X_OK) == 0) return true;
     for (const char *at = places; at && *at; at += strcspn(at, ":"), at += *at == ':') {
-        snprintf(path, PATH_MAX, "%.*s/nvcc", (int)strcspn(at, ":"), at);
+        snprintf(path, PATH_MAX, "%.*s/%s", (int)strcspn(at, ":"), at, compiler->file);
         if (access(path, X_OK) == 0) return true;
     }
     return false;
 }
 
-static void report_toolkit(doctor *d) {
-    char path[PATH_MAX];
-    bool there = has_nvcc(path);
-    print_finding(d, there, "CUDA toolkit", there ? path : "no nvcc in CUDA_HOME, /usr/local/cuda or PATH",
-                  "install CUDA 13 (developer.nvidia.com/cuda-downloads): the backend is built with it");
+static void report_toolkit(doctor *d, const backend_row *row) {
+    const backend_part *compiler = &row->compiler;
+    char path[PATH_MAX], what[32], missing[128];
+    bool there = has_compiler(compiler, path);
+    snprintf(what, sizeof what, "%s toolkit", row->title);
+    snprintf(missing, sizeof missing, "no %s in %s, %s or PATH", compiler->file, compiler->variable,
+             compiler->folder);
+    print_finding(d, there, what, there ? path : missing, compiler->remedy);
 }
 
-static void report_driver(doctor *d) {
-    void *driver = dlopen("libcuda.so.1", RTLD_LAZY | RTLD_LOCAL);
-    print_finding(
-        d, driver != NULL, "driver", driver ? "libcuda.so.1" : "no NVIDIA driver",
-        "install the driver for this GPU (Debian: apt install nvidia-driver; in a container: start it with "
-        "--gpus all)");
+static void report_driver(doctor *d, const backend_row *row) {
+    char missing[64];
+    void *driver = dlopen(row->driver.file, RTLD_LAZY | RTLD_LOCAL);
+    snprintf(missing, sizeof missing, "no %s driver", row->vendor);
+    print_finding(d, driver != NULL, "driver", driver ? row->driver.file : missing, row->driver.remedy);
     if (driver) dlclose(driver);
 }
 
-static void report_gpu(doctor *d) {
+static void report_plugin(doctor *d, const backend_row *row) {
     const plugin *p;
-    char missing[LIBRARY_TEXT];
-    if (loader_find(&p) != OTT_OK) {
-        report_no_backend(d);
-        report_toolkit(d);
-        report_driver(d);
+    char what[32], missing[LIBRARY_TEXT];
+    snprintf(what, sizeof what, "%s backend", row->title);
+    if (loader_find(row, &p) != OTT_OK) {
+        report_no_backend(d, row, what);
+        if (row->compiler.file) report_toolkit(d, row);
+        if (row->driver.file) report_driver(d, row);
         return;
     }
     if (loader_list_missing(p, missing))
-        print_finding(d, false, "CUDA backend", "it is incomplete", "train on the CPU");
+        print_finding(d, false, what, "it is incomplete", "train on the CPU");
     else
-        print_finding(d, true, "CUDA backend", LOADER_FILE, NULL);
+        print_finding(d, true, what, row->library.file, NULL);
     p->inspect(print_finding, d);
+}
+
+/* Reports the plugins that can be loaded. If there is none, reports what each plugin lacks. */
+static void report_plugins(doctor *d) {
+    int count;
+    bool is_any_loaded = false;
+    const plugin *p;
+    const backend_row *rows = backend_table(&count);
+    for (int i = 0; i < count; i++)
+        if (rows[i].library.file) is_any_loaded |= loader_find(&rows[i], &p) == OTT_OK;
+    for (int i = 0; i < count; i++)
+        if (rows[i].library.file && (*rows[i].loaded || !is_any_loaded)) report_plugin(d, &rows[i]);
 }
 
 static void report_mpi(doctor *d) {
@@ -102,7 +115,7 @@ ott_status doctor_run(ott_context *context, ott_text_fn write, void *user, int *
     doctor d = {.text = {.account = context->account}};
     ott_status status = report_cpu(&d, context);
     report_mpi(&d);
-    if (status == OTT_OK) report_gpu(&d);
+    if (status == OTT_OK) report_plugins(&d);
     if (status == OTT_OK) status = str_finish(&d.text);
     if (status == OTT_OK) write(user, d.text.text);
     *missing = d.missing;

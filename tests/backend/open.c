@@ -17,7 +17,7 @@ static bool is_cuda(const char *name) {
 static ott_status open_gpu(mem *account, device **out) {
     const plugin *p;
     if (cuda_open) return cuda_open(account, 0, false, out);
-    TRY(loader_find(&p));
+    TRY(loader_find(backend_of_name("cuda"), &p));
     return p->open(loader_services(), account, 0, false, out);
 }
 

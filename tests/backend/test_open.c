@@ -73,12 +73,13 @@ static void refused(const char *name, ott_status code, const char *why) {
 
 static void a_gpu_needs_the_plugin(void **state) {
     (void)state;
-    setenv(LOADER_VARIABLE, "/nowhere", 1);
+    const library_name cuda = backend_of_name("cuda")->library;
+    setenv(cuda.variable, "/nowhere", 1);
     refused("cuda", OTT_ERR_UNSUPPORTED, "no CUDA backend was found (/nowhere is not there); \"make cuda\"");
     refused("cuda:1", OTT_ERR_UNSUPPORTED, "\"ottava doctor\" lists other missing parts");
-    setenv(LOADER_VARIABLE, TEST_SOURCE_DIR, 1); /* the folder has no plugin */
-    refused("cuda", OTT_ERR_UNSUPPORTED, TEST_SOURCE_DIR "/" LOADER_FILE);
-    setenv(LOADER_VARIABLE, TEST_SOURCE_DIR "/CMakeLists.txt", 1);
+    setenv(cuda.variable, TEST_SOURCE_DIR, 1); /* the folder has no plugin */
+    refused("cuda", OTT_ERR_UNSUPPORTED, TEST_SOURCE_DIR "/libottava_cuda.so");
+    setenv(cuda.variable, TEST_SOURCE_DIR "/CMakeLists.txt", 1);
     refused("cuda", OTT_ERR_UNSUPPORTED, "invalid ELF header");
     assert_int_equal(backend_check("cuda", NULL), OTT_ERR_UNSUPPORTED);
     assert_int_equal(backend_check("cpu", NULL), OTT_OK);
