@@ -1,78 +1,73 @@
 /* api/capability: which devices can run a recipe, and the reasons why others cannot. */
 #include "api/recipe.h"
-#include "backend/backend.h"
+#include "base/str.h"
+#include "tensor/gpus.h"
 #include <stdio.h>
 #include <string.h>
 
-static const struct {
-    const char *name;
-    int capability;
-} gpus[] = {{"A100", 80}, {"L40S/RTX 4090", 89}, {"H100/H200", 90}, {"B200", 100}};
-enum { GPUS = sizeof gpus / sizeof *gpus };
-
-#define ANY_LATER 9999
-
-static granularity finest(const recipe *r) {
-    const cast_spec *uses[] = {&r->input.rowwise,     &r->input.columnwise,    &r->weight.rowwise,
-                               &r->weight.columnwise, &r->grad_output.rowwise, &r->grad_output.columnwise};
-    granularity most = GRANULARITY_TENSOR;
-    for (int i = 0; i < 6; i++)
-        if (cast_spec_is_fp8(uses[i]) && uses[i]->grain > most) most = uses[i]->grain;
-    return most;
-}
-
-/* FP8 GEMMs need Ada; with row scales they need Hopper or later (torchao). Block scales need Hopper
-   (TransformerEngine emulates them with MX on Blackwell). MX needs Blackwell. */
-gpu_range capability_gpus(const recipe *r) {
-    if (!recipe_gemm_is_fp8(r, GEMM_COUNT)) return (gpu_range){80, ANY_LATER};
-    switch (finest(r)) {
-    case GRANULARITY_ROW: return (gpu_range){90, ANY_LATER};
-    case GRANULARITY_1X128:
-    case GRANULARITY_128X128: return (gpu_range){90, 99};
-    case GRANULARITY_1X32: return (gpu_range){100, 119};
-    default: return (gpu_range){89, ANY_LATER};
-    }
-}
-
-void capability_gpu_text(gpu_range range, char out[64]) {
+const gpu *capability_gpus(const recipe *r, char names[CAPABILITY_TEXT]) {
+    const gpu *first = NULL;
+    const char *last = "";
     size_t used = 0;
-    out[0] = '\0';
-    for (int i = 0; i < GPUS; i++) {
-        if (gpus[i].capability < range.from || gpus[i].capability > range.to) continue;
-        int length = snprintf(out + used, 64 - used, "%s%s", used ? ", " : "", gpus[i].name);
-        used += (size_t)length < 64 - used ? (size_t)length : 0;
+    names[0] = '\0';
+    for (const gpu *g = gpu_table; g < gpu_table + GPU_COUNT; g++) {
+        backend_capabilities can;
+        gpu_fill_capabilities(g->capability, g->name, false, &can);
+        if (strcmp(last, g->family) == 0 || !backend_can_run(&can, r)) continue;
+        if (!first) first = g;
+        last = g->family;
+        int length = snprintf(names + used, CAPABILITY_TEXT - used, "%s%s", used ? ", " : "", last);
+        used += (size_t)length < CAPABILITY_TEXT - used ? (size_t)length : 0;
     }
+    return first;
 }
 
-ott_status capability_open(mem *account, capability *out) {
-    *out = (capability){.cuda_built = backend_is_built(backend_of_name("cuda"))};
-    ott_status status = backend_open(&(backend_choice){.name = "cuda", .threads = 1}, account, &out->gpu);
+static ott_status open_device(mem *account, capability *c) {
+    c->is_built = backend_is_built(c->row);
+    c->can = c->row->can;
+    if (c->can) return OTT_OK;
+    ott_status status =
+        backend_open(&(backend_choice){.name = c->row->name, .threads = 1}, account, &c->device);
     if (status == OTT_ERR_MEMORY) return status;
-    if (status != OTT_OK) snprintf(out->reason, sizeof out->reason, "%s", status_text());
+    if (status != OTT_OK) snprintf(c->reason, sizeof c->reason, "%s", status_text());
+    if (status == OTT_OK) c->can = c->device->can;
     return OTT_OK;
 }
 
-void capability_close(capability *c) {
-    device_close(c->gpu);
+ott_status capability_open(mem *account, capability_list *out) {
+    const backend_row *rows = backend_table(&out->count);
+    void *list;
+    TRY(mem_alloc_array(account, MEM_OTHER, out->count, sizeof(capability), "the backends", &list));
+    out->at = list;
+    out->account = account;
+    ott_status status = OTT_OK;
+    for (int i = 0; i < out->count; i++) {
+        out->at[i] = (capability){.row = &rows[i]};
+        if (status == OTT_OK) status = open_device(account, &out->at[i]);
+    }
+    if (status != OTT_OK) capability_close(out);
+    return status;
 }
 
-const char *capability_cpu_refusal(const recipe *r) {
-    return backend_check("cpu", r) == OTT_OK ? NULL : status_text();
+void capability_close(capability_list *c) {
+    for (int i = 0; i < c->count; i++) device_close(c->at[i].device);
+    mem_free(c->account, c->at);
 }
 
-const char *capability_gpu_refusal(const capability *c, const recipe *r) {
-    if (!c->gpu) return c->reason;
-    return backend_check_recipe(c->gpu->can, r) == OTT_OK ? NULL : status_text();
+const char *capability_refusal(const capability *c, const recipe *r) {
+    if (!c->can) return c->reason;
+    return backend_check_recipe(c->can, r) == OTT_OK ? NULL : status_text();
 }
 
 /* If a GPU lacks support, adds the GPUs that can run the recipe to the start of the error text. */
-static ott_status add_gpu_requirement(ott_status status, const char *device_name, const recipe *row) {
-    char names[64];
-    if (status != OTT_ERR_UNSUPPORTED || !row || !str_starts_with(device_name, "cuda")) return status;
-    gpu_range range = capability_gpus(row);
-    capability_gpu_text(range, names);
-    return status_context(status, "recipe %s needs compute capability %d.%d on a GPU: %s", row->name,
-                          range.from / 10, range.from % 10, names);
+static ott_status add_gpu_requirement(ott_status status, const char *device_name, const recipe *r) {
+    char names[CAPABILITY_TEXT];
+    const backend_row *row = backend_of_name(device_name);
+    if (status != OTT_ERR_UNSUPPORTED || !r || !row || !row->is_nvidia) return status;
+    const gpu *first = capability_gpus(r, names);
+    if (!first) return status;
+    return status_context(status, "recipe %s needs compute capability %d.%d on a GPU: %s", r->name,
+                          first->capability / 10, first->capability % 10, names);
 }
 
 static ott_status check_supported(const char *device_name, const char *recipe_name) {

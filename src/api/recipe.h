@@ -3,6 +3,8 @@
 #define API_RECIPE_H
 
 #include "api/tensor.h"
+#include "backend/backend.h"
+#include "tensor/gpus.h"
 
 /* Finds a row of the recipe table by its name, or another framework's name for it (fp8/recipe_names.h). *out:
    NULL for "custom", which has no row. OTT_ERR_CONFIG, with the nearest name, if there is no such recipe. */
@@ -10,26 +12,30 @@ ott_status recipe_named(const char *name, const char *function, const recipe **o
 /* name of a GEMM: "output", "grad_input", "grad_weight" */
 extern const char *const recipe_product_names[GEMM_COUNT];
 
-/* First and last compute capability of the GPUs that can run a recipe, times ten: 90 for 9.0. */
-typedef struct gpu_range {
-    int from, to;
-} gpu_range;
+#define CAPABILITY_TEXT 96
 
-gpu_range capability_gpus(const recipe *r);
+/* Writes the families of the GPUs that can run the recipe, "H100/H200, B200". Returns the first of these GPUs;
+   NULL if no GPU can run it. */
+const gpu *capability_gpus(const recipe *r, char names[CAPABILITY_TEXT]);
 
-/* The devices of this machine, to find out which recipes they can run. */
+/* A backend on this machine, to find out which recipes it can run. */
 typedef struct capability {
-    bool cuda_built;  /* the CUDA backend is installed */
-    device *gpu;      /* the first GPU; NULL: none */
-    char reason[512]; /* if `gpu` is NULL: the reason */
+    const backend_row *row;
+    bool is_built;                   /* the backend is built in, or its plugin is installed */
+    device *device;                  /* the plugin's first device; NULL: none, or the backend is built in */
+    const backend_capabilities *can; /* NULL: there is no device */
+    char reason[512];                /* the reason why there is no device */
 } capability;
 
-ott_status capability_open(mem *account, capability *out);
-void capability_close(capability *c);
-/* Returns why the CPU cannot run the recipe; NULL if it can. Valid until the next call that fails. */
-const char *capability_cpu_refusal(const recipe *r);
-const char *capability_gpu_refusal(const capability *c, const recipe *r);
-/* Writes the names of GPUs with these compute capabilities, "H100/H200, B200". */
-void capability_gpu_text(gpu_range range, char out[64]);
+typedef struct capability_list {
+    mem *account;
+    capability *at; /* one for each row of backend_table */
+    int count;
+} capability_list;
+
+ott_status capability_open(mem *account, capability_list *out);
+void capability_close(capability_list *c);
+/* Returns why the backend cannot run the recipe; NULL if it can. Valid until the next call that fails. */
+const char *capability_refusal(const capability *c, const recipe *r);
 
 #endif

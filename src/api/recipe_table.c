@@ -83,7 +83,7 @@ static void grid_write(const grid *g, str *out) {
         }
 }
 
-static void fill_operands(const grid *g, int row, const recipe *r, const capability *c) {
+static void fill_operands(const grid *g, int row, const recipe *r, const capability_list *c) {
     (void)c;
     snprintf(grid_at(g, row, 0), CELL, "%s", r->name);
     tensor_text(&r->input, grid_at(g, row, 1));
@@ -94,17 +94,29 @@ static void fill_operands(const grid *g, int row, const recipe *r, const capabil
 
 /* Writes the devices. Without the CUDA backend: "cpu; not built: H100/H200". With the CUDA backend: "cpu;
    cuda: H100/H200", or whether this machine's GPU can run the recipe. */
-static void devices_text(const recipe *r, const capability *c, char out[CELL]) {
-    char gpus[64];
-    capability_gpu_text(capability_gpus(r), gpus);
-    const char *cuda = !c->cuda_built                 ? "not built"
-                       : !c->gpu                      ? "cuda"
-                       : capability_gpu_refusal(c, r) ? "not this GPU, but"
-                                                      : "cuda, this GPU and";
-    snprintf(out, CELL, "%s; %s: %s", capability_cpu_refusal(r) ? "not cpu" : "cpu", cuda, gpus);
+static void devices_text(const recipe *r, const capability_list *c, char out[CELL]) {
+    out[0] = '\0';
+    for (const capability *p = c->at; p < c->at + c->count; p++) {
+        char gpus[CAPABILITY_TEXT];
+        size_t used = strlen(out);
+        const char *name = p->row->name, *refusal = capability_refusal(p, r);
+        const char *state = !p->is_built ? "not built"
+                            : !p->device ? ""
+                            : refusal    ? "not this GPU, but"
+                                         : ", this GPU and";
+        if (p->row->is_nvidia)
+            capability_gpus(r, gpus);
+        else
+            snprintf(gpus, sizeof gpus, "%s GPUs", name);
+        if (p->row->can)
+            snprintf(out + used, CELL - used, "%s%s%s", used ? "; " : "", refusal ? "not " : "", name);
+        else
+            snprintf(out + used, CELL - used, "; %s%s: %s",
+                     p->is_built && !(p->device && refusal) ? name : "", state, gpus);
+    }
 }
 
-static void fill_products(const grid *g, int row, const recipe *r, const capability *c) {
+static void fill_products(const grid *g, int row, const recipe *r, const capability_list *c) {
     snprintf(grid_at(g, row, 0), CELL, "%s", r->name);
     for (int p = 0; p < GEMM_COUNT; p++) product_text(r, (recipe_gemm)p, grid_at(g, row, 1 + p));
     text_format(grid_at(g, row, 4), CELL, "%.3g", bytes_kept(r));
@@ -112,10 +124,10 @@ static void fill_products(const grid *g, int row, const recipe *r, const capabil
     snprintf(grid_at(g, row, 6), CELL, "%s", r->source);
 }
 
-typedef void fill_row(const grid *g, int row, const recipe *r, const capability *c);
+typedef void fill_row(const grid *g, int row, const recipe *r, const capability_list *c);
 
-static ott_status write_grid(ott_context *context, const capability *c, const char *const *heads, int columns,
-                             fill_row *fill, str *out) {
+static ott_status write_grid(ott_context *context, const capability_list *c, const char *const *heads,
+                             int columns, fill_row *fill, str *out) {
     int count;
     void *memory;
     const recipe *table = recipe_table(&count);
@@ -129,7 +141,7 @@ static ott_status write_grid(ott_context *context, const capability *c, const ch
     return OTT_OK;
 }
 
-static ott_status write_table_text(ott_context *context, const capability *c, str *out) {
+static ott_status write_table_text(ott_context *context, const capability_list *c, str *out) {
     static const char *const operands[] = {"recipe", "input", "weight", "grad_output", "scale"};
     static const char *const products[] = {"recipe", "output",  "grad_input", "grad_weight",
                                            "kept",   "devices", "source"};
@@ -165,7 +177,7 @@ static void json_product(str *out, const recipe *r, recipe_gemm which) {
     str_append(out, "}");
 }
 
-/* Opens the JSON object of a device. The caller closes it. */
+/* Opens the JSON object of a backend. The caller closes it. */
 static void json_backend(str *out, const char *name, bool built, const char *refusal) {
     json_write_key(out, name);
     str_append(out, "{");
@@ -174,22 +186,24 @@ static void json_backend(str *out, const char *name, bool built, const char *ref
     if (refusal) json_write_text(out, "reason", refusal);
 }
 
-static void json_devices(str *out, const recipe *r, const capability *c) {
-    char names[64];
-    gpu_range range = capability_gpus(r);
-    capability_gpu_text(range, names);
+static void json_devices(str *out, const recipe *r, const capability_list *c) {
+    char names[CAPABILITY_TEXT];
     json_write_key(out, "devices");
     str_append(out, "{");
-    json_backend(out, "cpu", true, capability_cpu_refusal(r));
+    for (const capability *p = c->at; p < c->at + c->count; p++) {
+        json_backend(out, p->row->name, p->is_built, capability_refusal(p, r));
+        const gpu *first = p->row->is_nvidia ? capability_gpus(r, names) : NULL;
+        if (first) {
+            json_write_key(out, "compute_capability");
+            str_printf(out, "\"%d.%d\"", first->capability / 10, first->capability % 10);
+            json_write_text(out, "gpus", names);
+        }
+        str_append(out, "}");
+    }
     str_append(out, "}");
-    json_backend(out, "cuda", c->cuda_built, capability_gpu_refusal(c, r));
-    json_write_key(out, "compute_capability");
-    str_printf(out, "\"%d.%d\"", range.from / 10, range.from % 10);
-    json_write_text(out, "gpus", names);
-    str_append(out, "}}");
 }
 
-static void json_recipe(str *out, const recipe *r, const capability *c) {
+static void json_recipe(str *out, const recipe *r, const capability_list *c) {
     char rule[CELL];
     rule_text(r, rule);
     str_append(out, "    {");
@@ -208,7 +222,7 @@ static void json_recipe(str *out, const recipe *r, const capability *c) {
     str_append(out, "}");
 }
 
-static void write_json(const capability *c, str *out) {
+static void write_json(const capability_list *c, str *out) {
     int count;
     const recipe *table = recipe_table(&count);
     str_append(out, "{\n  \"recipes\": [\n");
@@ -224,7 +238,7 @@ static void write_json(const capability *c, str *out) {
 static ott_status write_table(ott_context *context, int json, ott_text_fn write, void *user) {
     str text = {.account = context->account};
     ott_status status = OTT_OK;
-    capability c;
+    capability_list c;
     TRY(capability_open(context->account, &c));
     if (json)
         write_json(&c, &text);

@@ -69,6 +69,7 @@ static const backend_row rows[] = {
      .title = "CUDA",
      .library = {"libottava_cuda.so", "OTTAVA_CUDA_PATH"},
      .open = open_gpu,
+     .is_nvidia = true,
      .vendor = "NVIDIA",
      .build = "make cuda",
      .compiler = {"nvcc",

@@ -36,6 +36,7 @@ typedef struct backend_row {
     ott_status (*open)(const struct backend_row *row, const backend_choice *c, int index, mem *account,
                        device **out);
     const backend_capabilities *can; /* capabilities of every device; NULL: they differ */
+    bool is_nvidia;                  /* its devices are NVIDIA's GPUs (tensor/gpus.h) */
     const char *vendor, *build;      /* maker of the devices' driver; command that builds the plugin */
     /* What the build needs, what a device needs, and the library with which the plugin is linked. */
     backend_part compiler, driver, linked;

@@ -87,13 +87,13 @@ static void fill_config(attention_config *g, const attention_call *call) {
 
 /* ---- plans ---- */
 
-/* Assigns offsets in the workspace to scratch tensors, each a multiple of CUDA_ALIGNMENT. */
+/* Assigns offsets in the workspace to scratch tensors, each a multiple of GPU_ALIGNMENT. */
 static void lay_out_workspace(attention_entry *e, const graph *g) {
     for (int uid = 1; uid < ATTENTION_NAMED; uid++) {
         if (!(attention_graph_has(g, uid) && uid > ATTENTION_GRAD_V && uid < ATTENTION_SCALE)) continue;
         int64_t bytes = (int64_t)attention_graph_tensor_bytes(g, uid, e->config.length);
         e->offset[uid] = e->bytes;
-        e->bytes += (bytes + CUDA_ALIGNMENT - 1) / CUDA_ALIGNMENT * CUDA_ALIGNMENT;
+        e->bytes += (bytes + GPU_ALIGNMENT - 1) / GPU_ALIGNMENT * GPU_ALIGNMENT;
         if (uid == ATTENTION_GRAD_Q_SUM) e->sum_bytes = (size_t)bytes;
     }
     e->offset[ATTENTION_NONE] = e->bytes;

@@ -6,11 +6,10 @@
 
 #include "tensor/device.h"
 #include "tensor/exec.h"
+#include "tensor/gpus.h"
 #include <cublasLt.h>
 #include <cuda_runtime_api.h>
 #include <pthread.h>
-
-enum { CUDA_ALIGNMENT = 256 }; /* alignment of every allocation and of cuBLASLt's workspace */
 
 typedef struct cuda_block cuda_block;
 typedef struct cuda_product cuda_product;

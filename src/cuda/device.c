@@ -5,7 +5,6 @@
 #include "cuda/attention_plans.h"
 #include "cuda/cuda.h"
 #include "cuda/graph.h"
-#include "cuda/hardware.h"
 #include "cuda/kernels.h"
 #include "cuda/nccl_group.h"
 #include "cuda/ops.h"
@@ -264,7 +263,7 @@ static ott_status event_seconds(device *d, device_event *from, device_event *to,
 /* ---- the device ---- */
 
 static double peak(device *d, ott_dtype format) {
-    return hardware_peak(cuda_device_of(d)->properties.name, format);
+    return gpu_peak(cuda_device_of(d)->properties.name, format);
 }
 
 /* True if the memory is on this GPU, even if another library has allocated the memory. */
@@ -401,7 +400,7 @@ static ott_status fill_device(cuda_device *c, int index, bool emulates) {
     c->index = index;
     TRY(cuda_check(cudaGetDeviceProperties(&c->properties, index), "the GPU's properties"));
     snprintf(c->name, sizeof c->name, "cuda:%d %s", index, c->properties.name);
-    hardware_fill_capabilities(10 * c->properties.major + c->properties.minor, c->name, emulates, &c->can);
+    gpu_fill_capabilities(10 * c->properties.major + c->properties.minor, c->name, emulates, &c->can);
     describe_libraries(c);
     TRY(make_current(c));
     TRY(check_code(c));

@@ -29,7 +29,7 @@ static int64_t round_up(int64_t n, int64_t multiple) {
 
 static int64_t reserve_workspace(gemm_choice *w, int64_t bytes) {
     int64_t at = w->bytes;
-    w->bytes = round_up(w->bytes + bytes, CUDA_ALIGNMENT);
+    w->bytes = round_up(w->bytes + bytes, GPU_ALIGNMENT);
     return at;
 }
 
@@ -84,7 +84,7 @@ static void stage_codes(gemm_choice *w) {
 static void plan_workspace(gemm_choice *w, const gemm_args *g) {
     matmul_spec *s = &w->spec;
     int64_t parts = 16 * s->m * s->n;
-    s->workspace = parts < LIBRARY_WORKSPACE ? round_up(parts, CUDA_ALIGNMENT) : LIBRARY_WORKSPACE;
+    s->workspace = parts < LIBRARY_WORKSPACE ? round_up(parts, GPU_ALIGNMENT) : LIBRARY_WORKSPACE;
     w->library_at = reserve_workspace(w, s->workspace);
     if (s->scales != SCALES_NONE) {
         stage_codes(w);
@@ -130,7 +130,7 @@ int64_t cuda_gemm_workspace(const backend_capabilities *can, const gemm_args *g)
 
 /* Returns the largest power of two, at most 256, that divides the product's addresses and row strides. */
 static int common_alignment(const gemm_args *g, const matmul_data *data) {
-    uintptr_t bits = (uintptr_t)data->a | (uintptr_t)data->b | (uintptr_t)data->d | CUDA_ALIGNMENT;
+    uintptr_t bits = (uintptr_t)data->a | (uintptr_t)data->b | (uintptr_t)data->d | GPU_ALIGNMENT;
     bits |= (uintptr_t)(g->a->t.ld * dtype_bytes(g->a->t.dtype));
     bits |= (uintptr_t)(g->b->t.ld * dtype_bytes(g->b->t.dtype));
     bits |= (uintptr_t)(g->c->ld * dtype_bytes(g->c->dtype));

@@ -3,7 +3,7 @@
 #include "cuda/attention_cudnn.h"
 #include "cuda/kernels.h"
 #include "cuda/nccl.h"
-#include "tensor/tensor_cores.h"
+#include "tensor/gpus.h"
 #include <cublasLt.h>
 #include <cuda_runtime_api.h>
 #include <dlfcn.h>
@@ -32,7 +32,7 @@ static void inspect_driver(plugin_finding report, void *user) {
 /* Reports whether the GPU can be used, and whether the plugin has code for it. */
 static void inspect_gpu(int index, plugin_finding report, void *user) {
     struct cudaDeviceProp p;
-    backend_capabilities can = {0};
+    backend_capabilities can;
     char what[32], found[FOUND_TEXT], remedy[FOUND_TEXT];
     cudaError_t error = cudaGetDeviceProperties(&p, index);
     if (error == cudaSuccess) error = cudaSetDevice(index);
@@ -42,7 +42,7 @@ static void inspect_gpu(int index, plugin_finding report, void *user) {
         return;
     }
     error = kernels_find();
-    tensor_cores_limit(10 * p.major + p.minor, &can);
+    gpu_fill_capabilities(10 * p.major + p.minor, what, false, &can);
     snprintf(found, sizeof found, "%s, compute capability %d.%d%s, %.1f GiB%s%s", p.name, p.major, p.minor,
              can.no_format[OTT_E4M3] ? " (no FP8)" : "", (double)p.totalGlobalMem / (1 << 30),
              error == cudaSuccess ? "" : "; this backend's kernels: ",

@@ -1,7 +1,7 @@
 /* plan/machine: the table of devices, and the time of operations on them. */
 #include "plan/machine.h"
 #include "base/str.h"
-#include "tensor/tensor_cores.h"
+#include "tensor/gpus.h"
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -12,20 +12,19 @@
 typedef struct machine_row {
     const char *name, *about;
     machine_rates rate;
-    int capability;
+    const gpu *gpu;
 } machine_row;
 
 /* Seconds to start a kernel that is queued after another one. */
 #define LAUNCH 3e-6
 
 static const machine_row rows[] = {
-#define MACHINE(row, text, memory, peak32, peak16, peak8, gemm16, gemm8, forward, backward, gbs, share,      \
-                host, near, far, devices, sms, delay, sm)                                                    \
+#define MACHINE(row, text, id, memory, gemm16, gemm8, forward, backward, gbs, share, host, near, far,        \
+                devices, sms, delay)                                                                         \
     {row,                                                                                                    \
      text,                                                                                                   \
      {.gib = memory,                                                                                         \
-      .peak = {(peak32)*1e12, (peak16)*1e12, (peak8)*1e12},                                                  \
-      .gemm = {(peak32)*0.8e12, (gemm16)*1e12, (gemm8)*1e12},                                                \
+      .gemm = {[WORK_BF16] = (gemm16)*1e12, [WORK_FP8] = (gemm8)*1e12},                                      \
       .attention_forward = (forward)*1e12,                                                                   \
       .attention_backward = (backward)*1e12,                                                                 \
       .bandwidth = (gbs)*1e9 * (share),                                                                      \
@@ -36,9 +35,8 @@ static const machine_row rows[] = {
       .cores = sms,                                                                                          \
       .latency = delay,                                                                                      \
       .launch = LAUNCH},                                                                                     \
-     sm},
-#include "plan/machines.def"
-#undef MACHINE
+     &gpu_table[GPU_##id]},
+#include "tensor/gpus.def"
 };
 enum { ROWS = sizeof rows / sizeof *rows };
 
@@ -75,13 +73,16 @@ static int64_t gpu_workspace(const device *d, enum op_index op, const void *args
     return 8 * a->q->rows * a->q->columns;
 }
 
-/* Sets the capabilities of an NVIDIA GPU, on which FP8 GEMMs require a contiguous contraction dimension. */
-static void lay_out_as_gpu(machine *m, int capability, device *cpu) {
+/* Sets the peaks, the capabilities and the device of a GPU. */
+static void lay_out_as_gpu(machine *m, const gpu *g, device *cpu) {
     m->ops = *cpu->ops;
     m->ops.workspace = gpu_workspace;
     m->ops.packed_count = NULL;
-    m->can = (backend_capabilities){.name = m->name, .alignment = 256, .contiguous_contraction = true};
-    tensor_cores_limit(capability, &m->can);
+    m->rate.peak[WORK_FP32] = g->fp32;
+    m->rate.peak[WORK_BF16] = g->bf16;
+    m->rate.peak[WORK_FP8] = g->fp8;
+    m->rate.gemm[WORK_FP32] = 0.8 * g->fp32;
+    gpu_fill_capabilities(g->capability, m->name, false, &m->can);
     if (!machine_has_fp8(m)) {
         static const char reason[] = "its tensor cores do not support FP8";
         m->can.no_format[OTT_E4M3] = m->can.no_format[OTT_E5M2] = reason;
@@ -111,7 +112,7 @@ ott_status machine_open(const char *name, device *cpu, machine *out) {
         if (strcmp(rows[i].name, name) != 0) continue;
         *out = (machine){.name = rows[i].name, .rate = rows[i].rate};
         snprintf(out->about, sizeof out->about, "%s", rows[i].about);
-        lay_out_as_gpu(out, rows[i].capability, cpu);
+        lay_out_as_gpu(out, rows[i].gpu, cpu);
         return OTT_OK;
     }
     return fail_machine_name(name);

@@ -1,4 +1,4 @@
-/* plan/machine: the device that a plan is for, and its speed: a row of machines.def or this machine's
+/* plan/machine: the device that a plan is for, and its speed: a row of tensor/gpus.def or this machine's
    measured CPU (plan/measure.h), with rates that the user may replace. Estimates the time of operations and
    collectives. */
 #ifndef PLAN_MACHINE_H
@@ -24,7 +24,7 @@ typedef struct machine_rates {
 } machine_rates;
 
 typedef struct machine {
-    const char *name; /* name in machines.def, "h100" */
+    const char *name; /* name in tensor/gpus.def, "h100" */
     char about[160];  /* description, with the source of the rates */
     bool is_local;    /* the machine is this computer's CPU, with measured rates */
     machine_rates rate;
@@ -36,7 +36,7 @@ typedef struct machine {
     backend_capabilities can;
 } machine;
 
-/* Opens a machine of machines.def. Dry runs use the ops of `cpu`, which must outlive *out. *out has pointers
+/* Opens a machine of tensor/gpus.def. Dry runs use the ops of `cpu`, which must outlive *out. *out has pointers
    to its own members: do not move or copy it. OTT_ERR_ARGUMENT for an unknown name. */
 ott_status machine_open(const char *name, device *cpu, machine *out);
 /* Replaces rates with text such as "gib=80,fp8_tflops=1400" and deletes measured times, so that the rates are

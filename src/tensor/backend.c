@@ -35,14 +35,18 @@ static bool refuses_recipe(const backend_capabilities *can, const recipe *r, err
     return false;
 }
 
-static void list_possible(const backend_capabilities *can, char *out, size_t size) {
+bool backend_can_run(const backend_capabilities *can, const recipe *r) {
     error o;
+    return !refuses_recipe(can, r, &o);
+}
+
+static void list_possible(const backend_capabilities *can, char *out, size_t size) {
     int count;
     const recipe *table = recipe_table(&count);
     size_t length = 0;
     out[0] = '\0';
     for (int i = 0; i < count && length < size; i++)
-        if (!refuses_recipe(can, &table[i], &o))
+        if (backend_can_run(can, &table[i]))
             length +=
                 (size_t)snprintf(out + length, size - length, "%s%s", length ? ", " : "", table[i].name);
 }

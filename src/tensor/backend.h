@@ -24,6 +24,8 @@ static inline int64_t backend_align(const backend_capabilities *c, int64_t bytes
     return (bytes + c->alignment - 1) / c->alignment * c->alignment;
 }
 
+/* True if the backend can run linear layers under the recipe. */
+bool backend_can_run(const backend_capabilities *can, const recipe *r);
 /* OTT_ERR_UNSUPPORTED if the backend cannot run linear layers under the recipe. The message names the tensor
    or GEMM, the reason, and the recipes that work. */
 ott_status backend_check_recipe(const backend_capabilities *can, const recipe *r);

@@ -213,15 +213,15 @@ static void test_table_asks_the_backends(void **state) {
     (void)state;
     ott_context *context = open_context();
     setenv("OTTAVA_CUDA_PATH", "/nowhere", 1);
-    assert_table(context, "cpu; not built: H100/H200, B200", "cpu; not built: B200",
+    assert_table(context, "cpu; not built: H100/H200  ", "cpu; not built: B200, RTX 50",
                  "{\"built\": false, \"supported\": false, \"reason\": \"cuda: no CUDA backend was found",
                  "{\"built\": false");
     setenv("OTTAVA_CUDA_PATH", API_GPU_PLUGIN, 1);
-    assert_table(context, "cpu; cuda: H100/H200, B200", "cpu; cuda: B200",
+    assert_table(context, "cpu; cuda: H100/H200  ", "cpu; cuda: B200, RTX 50",
                  "{\"built\": true, \"supported\": false, \"reason\": \"cuda: there is no GPU here",
                  "{\"built\": true, \"supported\": false");
     setenv("OTTAVA_TEST_GPU", "1", 1);
-    assert_table(context, "cpu; cuda, this GPU and: H100/H200, B200", "cpu; not this GPU, but: B200",
+    assert_table(context, "cpu; cuda, this GPU and: H100/H200  ", "cpu; not this GPU, but: B200, RTX 50",
                  "{\"built\": true, \"supported\": true, \"compute_capability\": \"9.0\"",
                  "{\"built\": true, \"supported\": false, \"reason\": \"recipe mxfp8 cannot run on the "
                  "device cuda: input in 1x32: needs compute capability");

@@ -180,6 +180,7 @@ static bool scales_fit(const operation *o, const layout *a, const layout *b) {
         return o->a_mode == o->b_mode && cudart_capability() >= 100 && a->rows % 32 == 0 &&
                aligned(o->a_scale) && aligned(o->b_scale);
     bool block_a = o->a_mode == vec || o->a_mode == square, block_b = o->b_mode == vec || o->b_mode == square;
+    if ((block_a || o->a_mode == row) && cudart_capability() != 90) return false;
     if (block_a != block_b || (o->a_mode == square && o->b_mode == square)) return false;
     if (block_a && (o->fast || a->columns % 4 || b->columns % 4)) return false;
     return aligned(o->a_scale) && aligned(o->b_scale);

@@ -6,7 +6,7 @@
 #include <string.h>
 #include <cmocka.h>
 
-#include "tensor/backend.h"
+#include "tensor/gpus.h"
 
 static void sizes_are_rounded_up(void **state) {
     (void)state;
@@ -82,11 +82,53 @@ static void a_sum_it_has_not(void **state) {
     accepted(&can, "tensorwise");
 }
 
+static bool runs(int capability, const char *name) {
+    backend_capabilities can;
+    gpu_fill_capabilities(capability, "gpu", false, &can);
+    return backend_can_run(&can, recipe_find(name));
+}
+
+static void gpus_run_what_their_capability_allows(void **state) {
+    (void)state;
+    static const struct {
+        const char *recipe;
+        bool runs[5];
+    } rows[] = {{"bf16", {true, true, true, true, true}},
+                {"tensorwise", {false, true, true, true, true}},
+                {"rowwise", {false, false, true, false, false}},
+                {"block", {false, false, true, false, false}},
+                {"mxfp8", {false, false, false, true, true}}};
+    static const int capabilities[5] = {80, 89, 90, 100, 120};
+    for (size_t r = 0; r < sizeof rows / sizeof *rows; r++)
+        for (int c = 0; c < 5; c++) assert_int_equal(runs(capabilities[c], rows[r].recipe), rows[r].runs[c]);
+}
+
+/* Each row is found by its name, although "H200" is a part of "GH200". A family is one run of rows with one
+   compute capability. */
+static void rows_of_gpus_are_in_order(void **state) {
+    (void)state;
+    for (int i = 0; i < GPU_COUNT; i++) {
+        const gpu *g = &gpu_table[i];
+        assert_true(gpu_peak(g->name, OTT_F32) == g->fp32 && gpu_peak(g->name, OTT_E4M3) == g->fp8);
+        assert_true((g->fp8 > 0) == runs(g->capability, "tensorwise"));
+        for (int j = 0; j < i; j++) {
+            bool same = strcmp(gpu_table[j].family, g->family) == 0;
+            assert_true(same == (gpu_table[j].capability == g->capability));
+            assert_true(gpu_table[j].capability <= g->capability);
+        }
+    }
+    assert_true(gpu_peak("NVIDIA H100 80GB HBM3", OTT_BF16) == 989e12);
+    assert_true(gpu_peak("NVIDIA H100 PCIe", OTT_BF16) == 756e12);
+    assert_true(gpu_peak("NVIDIA GH200 480GB", OTT_E5M2) == 1979e12);
+    assert_true(gpu_peak("CPU shim", OTT_BF16) == 0);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(sizes_are_rounded_up),     cmocka_unit_test(one_that_can_do_all_refuses_nothing),
-        cmocka_unit_test(a_granularity_it_has_not), cmocka_unit_test(a_format_it_has_not),
-        cmocka_unit_test(a_sum_it_has_not),
+        cmocka_unit_test(sizes_are_rounded_up),      cmocka_unit_test(one_that_can_do_all_refuses_nothing),
+        cmocka_unit_test(a_granularity_it_has_not),  cmocka_unit_test(a_format_it_has_not),
+        cmocka_unit_test(a_sum_it_has_not),          cmocka_unit_test(gpus_run_what_their_capability_allows),
+        cmocka_unit_test(rows_of_gpus_are_in_order),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
