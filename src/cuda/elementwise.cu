@@ -14,11 +14,11 @@ extern "C" cudaError_t kernels_find(void) {
     return cudaFuncGetAttributes(&found, (const void *)convert_kernel<OTT_F32, OTT_F32>);
 }
 
-extern "C" cudaError_t convert_launch(const tensor *x, const tensor *y, cudaStream_t stream) {
-    view from = view_of(x), to = view_of(y);
+extern "C" cudaError_t convert_launch(const convert_args *a, cudaStream_t stream) {
+    view from = view_of(a->x), to = view_of(a->y);
     view_flatten(from, to);
-    WITH_DTYPE(x->dtype, X,
-               WITH_DTYPE(y->dtype, Y,
+    WITH_DTYPE(a->x->dtype, X,
+               WITH_DTYPE(a->y->dtype, Y,
                           LAUNCH_ROWS((convert_kernel<X, Y>), from.rows, from.columns, stream, from, to)));
     return cudaGetLastError();
 }
@@ -33,13 +33,12 @@ __global__ void __launch_bounds__(ROW_THREADS) add_kernel(view x, view delta, vi
     store8<D>(y, p.row, p.column, a);
 }
 
-extern "C" cudaError_t add_launch(const tensor *x, const tensor *delta, const tensor *y,
-                                  cudaStream_t stream) {
-    view a = view_of(x), b = view_of(delta), sum = view_of(y);
-    view_flatten(a, b, sum);
-    WITH_DTYPE(
-        x->dtype, D,
-        WITH_DTYPE(delta->dtype, E, LAUNCH_ROWS((add_kernel<D, E>), a.rows, a.columns, stream, a, b, sum)));
+extern "C" cudaError_t add_launch(const add_args *a, cudaStream_t stream) {
+    view x = view_of(a->x), delta = view_of(a->delta), sum = view_of(a->y);
+    view_flatten(x, delta, sum);
+    WITH_DTYPE(a->x->dtype, D,
+               WITH_DTYPE(a->delta->dtype, E,
+                          LAUNCH_ROWS((add_kernel<D, E>), x.rows, x.columns, stream, x, delta, sum)));
     return cudaGetLastError();
 }
 
@@ -53,11 +52,11 @@ __global__ void __launch_bounds__(ROW_THREADS) multiply_kernel(view x, view y, f
     store8<D>(y, p.row, p.column, a);
 }
 
-extern "C" cudaError_t multiply_launch(const tensor *x, const tensor *y, float factor, cudaStream_t stream) {
-    view from = view_of(x), to = view_of(y);
+extern "C" cudaError_t multiply_launch(const multiply_args *a, cudaStream_t stream) {
+    view from = view_of(a->x), to = view_of(a->y);
     view_flatten(from, to);
-    WITH_DTYPE(x->dtype, D,
-               LAUNCH_ROWS(multiply_kernel<D>, from.rows, from.columns, stream, from, to, factor));
+    WITH_DTYPE(a->x->dtype, D,
+               LAUNCH_ROWS(multiply_kernel<D>, from.rows, from.columns, stream, from, to, a->factor));
     return cudaGetLastError();
 }
 

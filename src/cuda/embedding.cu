@@ -16,14 +16,13 @@ __global__ void __launch_bounds__(ROW_THREADS)
     store8<D>(y, p.row, p.column, e);
 }
 
-extern "C" cudaError_t embedding_forward_launch(const tensor *token, const tensor *table, const tensor *y,
-                                                int64_t before, int64_t after, cudaStream_t stream) {
-    view from = view_of(table), to = view_of(y);
-    const int32_t *tokens = (const int32_t *)token->data;
-    WITH_DTYPE(table->dtype, T,
-               WITH_DTYPE(y->dtype, D,
+extern "C" cudaError_t embedding_forward_launch(const embedding_forward_args *a, cudaStream_t stream) {
+    view from = view_of(a->table), to = view_of(a->y);
+    const int32_t *tokens = (const int32_t *)a->token->data;
+    WITH_DTYPE(a->table->dtype, T,
+               WITH_DTYPE(a->y->dtype, D,
                           LAUNCH_ROWS((embedding_forward_kernel<T, D>), to.rows, to.columns, stream, tokens,
-                                      from, to, before, after)));
+                                      from, to, a->before, a->after)));
     return cudaGetLastError();
 }
 
@@ -84,12 +83,12 @@ __global__ void __launch_bounds__(ROW_THREADS) embedding_backward_kernel(embeddi
     if (adds) store8<G>(j.dtable, row, p.column, sum);
 }
 
-extern "C" cudaError_t embedding_backward_launch(const tensor *token, const tensor *dy, const tensor *dtable,
-                                                 int64_t before, int64_t skipped, cudaStream_t stream) {
-    embedding_job j = {(const int32_t *)token->data, view_of(dy), view_of(dtable), before, skipped};
+extern "C" cudaError_t embedding_backward_launch(const embedding_backward_args *a, cudaStream_t stream) {
+    embedding_job j = {(const int32_t *)a->token->data, view_of(a->dy), view_of(a->dtable), a->before,
+                       a->has_padding ? a->padding : INT64_MIN};
     WITH_DTYPE(
-        dy->dtype, D,
-        WITH_STATE(dtable->dtype, G,
+        a->dy->dtype, D,
+        WITH_STATE(a->dtable->dtype, G,
                    LAUNCH_ROWS((embedding_backward_kernel<D, G>), j.dy.rows, j.dy.columns, stream, j)));
     return cudaGetLastError();
 }

@@ -16,12 +16,12 @@ extern "C" {
 /* ---- elementwise.cu ---- */
 /* Returns cudaSuccess if the plugin has code for the current device. */
 cudaError_t kernels_find(void);
-cudaError_t convert_launch(const tensor *x, const tensor *y, cudaStream_t stream);
-cudaError_t add_launch(const tensor *x, const tensor *delta, const tensor *y, cudaStream_t stream);
-cudaError_t multiply_launch(const tensor *x, const tensor *y, float factor, cudaStream_t stream);
-cudaError_t multiply_columns_launch(const multiply_columns_args *a, cudaStream_t stream);
-cudaError_t dropout_launch(const dropout_args *a, cudaStream_t stream);
-cudaError_t rope_launch(const rope_args *a, cudaStream_t stream);
+
+/* The ops that are one launch of a kernel. */
+#define KERNEL(op, check) cudaError_t op##_launch(const op##_args *a, cudaStream_t stream);
+#define KERNEL_MANY(op, check)                                                                               \
+    cudaError_t op##_launch(const op##_args *items, int64_t count, cudaStream_t stream);
+#include "cuda/kernels.def"
 
 /* `uses`: the quantized copies of the output that the kernel also computes; quantize_begin (cuda/quantize.h)
    fills it. A heading names the quantize_producer of the kernels below it. */
@@ -50,15 +50,6 @@ cudaError_t layernorm_backward_launch(const layernorm_backward_args *a, cudaStre
 /* ---- activate.cu ---- */
 cudaError_t activate_forward_launch(const activate_forward_args *a, cudaStream_t stream);
 cudaError_t activate_backward_launch(const activate_backward_args *a, cudaStream_t stream);
-cudaError_t softcap_forward_launch(const softcap_forward_args *a, cudaStream_t stream);
-cudaError_t softcap_backward_launch(const softcap_backward_args *a, cudaStream_t stream);
-
-/* ---- embedding.cu ---- */
-cudaError_t embedding_forward_launch(const tensor *token, const tensor *table, const tensor *y,
-                                     int64_t before, int64_t after, cudaStream_t stream);
-/* skipped: padding token, which gets no gradient; INT64_MIN: none. */
-cudaError_t embedding_backward_launch(const tensor *token, const tensor *dy, const tensor *dtable,
-                                      int64_t before, int64_t skipped, cudaStream_t stream);
 
 /* ---- attention.cu ---- */
 cudaError_t attention_forward_launch(const attention_forward_args *a, cudaStream_t stream);
@@ -82,36 +73,11 @@ cudaError_t cross_entropy_launch(const tensor *logits, const tensor *target, con
                                  const tensor *grad_scale, const tensor *loss, const tensor *z,
                                  float z_weight, int64_t before, int64_t after, const quantize_uses *uses,
                                  cudaStream_t stream);
-cudaError_t cross_entropy_part_launch(const tensor *logits, const tensor *target, const tensor *part,
-                                      int64_t before, int64_t after, cudaStream_t stream);
 
 /* ---- reduce.cu ---- */
 /* Bytes of workspace for the sum of a tensor with `elements` elements. */
 int64_t sum_workspace(int64_t elements);
 cudaError_t sum_launch(const tensor *x, const tensor *sum, float *workspace, cudaStream_t stream);
-cudaError_t block_squares_launch(const block_squares_args *items, int64_t count, cudaStream_t stream);
-cudaError_t sum_blocks_launch(const sum_blocks_args *items, int64_t count, cudaStream_t stream);
-cudaError_t channel_scales_launch(const channel_scales_args *a, cudaStream_t stream);
-cudaError_t column_sum_launch(const tensor *x, const tensor *sum, cudaStream_t stream);
-cudaError_t count_nonfinite_launch(const tensor *x, const tensor *count, cudaStream_t stream);
-
-/* ---- route.cu ---- */
-cudaError_t route_launch(const route_args *a, cudaStream_t stream);
-cudaError_t route_balance_launch(const route_balance_args *a, cudaStream_t stream);
-cudaError_t route_backward_launch(const route_backward_args *a, cudaStream_t stream);
-cudaError_t route_sort_launch(const route_sort_args *a, cudaStream_t stream);
-cudaError_t dot_launch(const dot_args *a, cudaStream_t stream);
-cudaError_t balance_bias_launch(const balance_bias_args *a, cudaStream_t stream);
-
-/* ---- permute.cu ---- */
-cudaError_t permute_launch(const permute_args *a, cudaStream_t stream);
-cudaError_t unpermute_launch(const unpermute_args *a, cudaStream_t stream);
-cudaError_t weigh_launch(const weigh_args *a, cudaStream_t stream);
-cudaError_t weigh_backward_launch(const weigh_backward_args *a, cudaStream_t stream);
-
-/* ---- heads.cu ---- */
-cudaError_t join_heads_launch(const join_heads_args *a, cudaStream_t stream);
-cudaError_t sum_heads_launch(const sum_heads_args *a, cudaStream_t stream);
 
 /* ---- ranks.cu ---- */
 /* out = sum, or maximum, over the ranks' data in rank order (tensor/group.h). Row r of `slots` has the data
@@ -120,24 +86,7 @@ cudaError_t ranks_reduce_launch(const tensor *slots, const tensor *own, int rank
                                 const tensor *out, cudaStream_t stream);
 
 /* ---- optimizer.cu ---- */
-cudaError_t grad_norm_launch(const tensor *sum_squares, const tensor *state, float max_norm,
-                             cudaStream_t stream);
-cudaError_t adamw_launch(const adamw_args *items, int64_t count, cudaStream_t stream);
-/* adamw_fp8_launch is defined in optimizer_fp8.cu. */
-cudaError_t adamw_fp8_launch(const adamw_fp8_args *items, int64_t count, cudaStream_t stream);
 cudaError_t amax_record_launch(const float *amax, const tensor *seen, cudaStream_t stream);
-cudaError_t amax_update_launch(const amax_update_args *items, int64_t count, cudaStream_t stream);
-
-/* ---- optimizer_rules.cu ---- */
-cudaError_t lion_launch(const lion_args *items, int64_t count, cudaStream_t stream);
-cudaError_t sgd_launch(const sgd_args *items, int64_t count, cudaStream_t stream);
-cudaError_t adam_launch(const adam_args *items, int64_t count, cudaStream_t stream);
-cudaError_t schedule_free_launch(const schedule_free_args *items, int64_t count, cudaStream_t stream);
-cudaError_t lerp_launch(const lerp_args *a, cudaStream_t stream);
-cudaError_t muon_momentum_launch(const muon_momentum_args *a, cudaStream_t stream);
-cudaError_t muon_direction_launch(const muon_direction_args *a, cudaStream_t stream);
-cudaError_t muon_normalize_launch(const muon_normalize_args *a, cudaStream_t stream);
-cudaError_t muon_launch(const muon_args *a, cudaStream_t stream);
 
 #ifdef __cplusplus
 }

@@ -1,22 +1,8 @@
-/* cuda/layer_ops: launches of layer ops: embedding, norm, rotary positions, gated activations, loss. */
+/* cuda/layer_ops: launches of layer ops that also quantize their output: norm, gated activations, loss. */
 #include "cuda/cuda.h"
 #include "cuda/kernels.h"
 #include "cuda/ops.h"
 #include "cuda/quantize_ops.h"
-#include "tensor/heads_check.h"
-
-ott_status cuda_embedding_forward(exec *cx, const embedding_forward_args *a) {
-    return cuda_check(
-        embedding_forward_launch(a->token, a->table, a->y, a->before, a->after, cuda_stream(cx)),
-        "embedding_forward");
-}
-
-ott_status cuda_embedding_backward(exec *cx, const embedding_backward_args *a) {
-    int64_t skipped = a->has_padding ? a->padding : INT64_MIN;
-    return cuda_check(
-        embedding_backward_launch(a->token, a->dy, a->dtable, a->before, skipped, cuda_stream(cx)),
-        "embedding_backward");
-}
 
 /* Quantizes all copies in separate passes. */
 static ott_status quantize_after(exec *cx, const char *op, const tensor *y, const qlist *q) {
@@ -64,21 +50,6 @@ ott_status cuda_layernorm_backward(exec *cx, const layernorm_backward_args *a) {
     return quantize_after(cx, "layernorm_backward", a->dx, a->q);
 }
 
-ott_status cuda_rope(exec *cx, const rope_args *a) {
-    TRY(heads_check_rope(a));
-    return cuda_check(rope_launch(a, cuda_stream(cx)), "rope");
-}
-
-ott_status cuda_join_heads(exec *cx, const join_heads_args *a) {
-    TRY(heads_check_join(a));
-    return cuda_check(join_heads_launch(a, cuda_stream(cx)), "join_heads");
-}
-
-ott_status cuda_sum_heads(exec *cx, const sum_heads_args *a) {
-    TRY(heads_check_sum(a));
-    return cuda_check(sum_heads_launch(a, cuda_stream(cx)), "sum_heads");
-}
-
 ott_status cuda_swiglu_forward(exec *cx, const swiglu_forward_args *a) {
     quantize_uses made;
     TRY(cuda_quantize_begin(cx, "swiglu_forward", a->q, QUANTIZE_BY_TILES, &made));
@@ -109,14 +80,6 @@ ott_status cuda_activate_backward(exec *cx, const activate_backward_args *a) {
     return a->dup ? quantize_after(cx, "activate_backward", a->dup, a->q_up) : OTT_OK;
 }
 
-ott_status cuda_softcap_forward(exec *cx, const softcap_forward_args *a) {
-    return cuda_check(softcap_forward_launch(a, cuda_stream(cx)), "softcap_forward");
-}
-
-ott_status cuda_softcap_backward(exec *cx, const softcap_backward_args *a) {
-    return cuda_check(softcap_backward_launch(a, cuda_stream(cx)), "softcap_backward");
-}
-
 /* With grad_scale NULL, the op computes only losses. It makes no gradient and no quantized copies. */
 ott_status cuda_cross_entropy(exec *cx, const cross_entropy_args *a) {
     const qlist *q = a->grad_scale ? a->q : NULL;
@@ -126,12 +89,6 @@ ott_status cuda_cross_entropy(exec *cx, const cross_entropy_args *a) {
                                         0, 0, &made, cuda_stream(cx)),
                    "cross_entropy"));
     return cuda_quantize_finish(cx, "cross_entropy", a->logits, q, &made);
-}
-
-ott_status cuda_cross_entropy_part(exec *cx, const cross_entropy_part_args *a) {
-    return cuda_check(
-        cross_entropy_part_launch(a->logits, a->target, a->part, a->before, a->after, cuda_stream(cx)),
-        "cross_entropy_part");
 }
 
 ott_status cuda_cross_entropy_finish(exec *cx, const cross_entropy_finish_args *a) {

@@ -167,15 +167,13 @@ extern "C" cudaError_t cross_entropy_launch(const tensor *logits, const tensor *
     return launch_loss(logits, j, stream);
 }
 
-extern "C" cudaError_t cross_entropy_part_launch(const tensor *logits, const tensor *target,
-                                                 const tensor *part, int64_t before, int64_t after,
-                                                 cudaStream_t stream) {
+extern "C" cudaError_t cross_entropy_part_launch(const cross_entropy_part_args *a, cudaStream_t stream) {
     loss_job j = {};
-    j.logits = view_of(logits);
-    j.target = (const int32_t *)target->data;
-    j.part = (float *)part->data;
-    j.step = part->ld;
-    j.before = before;
-    j.all = before + logits->columns + after;
-    return launch_loss(logits, j, stream);
+    j.logits = view_of(a->logits);
+    j.target = (const int32_t *)a->target->data;
+    j.part = (float *)a->part->data;
+    j.step = a->part->ld;
+    j.before = a->before;
+    j.all = a->before + a->logits->columns + a->after;
+    return launch_loss(a->logits, j, stream);
 }

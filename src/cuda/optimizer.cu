@@ -30,12 +30,11 @@ __global__ void __launch_bounds__(ORDERED_THREADS)
     if (state[STEP_LOSS_SCALING] != 0.0f) update_loss_scale(state, finite);
 }
 
-extern "C" cudaError_t grad_norm_launch(const tensor *sum_squares, const tensor *state, float max_norm,
-                                        cudaStream_t stream) {
-    const float *squares = (const float *)sum_squares->data;
-    float *values = (float *)state->data;
-    LAUNCH_BLOCKS(grad_norm_kernel, 1, ORDERED_THREADS, stream, squares, sum_squares->columns, values,
-                  max_norm);
+extern "C" cudaError_t grad_norm_launch(const grad_norm_args *a, cudaStream_t stream) {
+    const float *squares = (const float *)a->sum_squares->data;
+    float *values = (float *)a->state->data;
+    LAUNCH_BLOCKS(grad_norm_kernel, 1, ORDERED_THREADS, stream, squares, a->sum_squares->columns, values,
+                  a->max_norm);
     return cudaGetLastError();
 }
 

@@ -100,12 +100,12 @@ __device__ __forceinline__ float add_link(const column_terms<D> &, float s, chai
     return s + l.a;
 }
 
-extern "C" cudaError_t column_sum_launch(const tensor *x, const tensor *sum, cudaStream_t stream) {
-    float *to = (float *)sum->data;
-    WITH_DTYPE(x->dtype, D, {
-        column_terms<D> rows = {view_of(x)};
-        LAUNCH_BLOCKS(chain_kernel<column_terms<D>>, chain_blocks(x->columns), CHAIN_THREADS, stream, rows,
-                      x->rows, x->columns, to);
+extern "C" cudaError_t column_sum_launch(const column_sum_args *a, cudaStream_t stream) {
+    float *to = (float *)a->sum->data;
+    WITH_DTYPE(a->x->dtype, D, {
+        column_terms<D> rows = {view_of(a->x)};
+        LAUNCH_BLOCKS(chain_kernel<column_terms<D>>, chain_blocks(a->x->columns), CHAIN_THREADS, stream, rows,
+                      a->x->rows, a->x->columns, to);
     });
     return cudaGetLastError();
 }
@@ -176,8 +176,9 @@ template <class T> __global__ void __launch_bounds__(ROW_THREADS) count_nonfinit
     if (threadIdx.x % 32 == 0 && found > 0) atomicAdd(j.count, found);
 }
 
-extern "C" cudaError_t count_nonfinite_launch(const tensor *x, const tensor *count, cudaStream_t stream) {
-    count_job j = {x->data, x->rows, x->columns, x->ld, nonfinite_mask(x->dtype), (int32_t *)count->data};
+extern "C" cudaError_t count_nonfinite_launch(const count_nonfinite_args *a, cudaStream_t stream) {
+    const tensor *x = a->x;
+    count_job j = {x->data, x->rows, x->columns, x->ld, nonfinite_mask(x->dtype), (int32_t *)a->count->data};
     if (j.ld == j.columns) j.columns *= j.rows, j.rows = 1;
     cudaError_t status = cudaMemsetAsync(j.count, 0, sizeof *j.count, stream);
     if (status != cudaSuccess) return status;
