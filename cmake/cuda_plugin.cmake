@@ -3,7 +3,7 @@
 # (tests/cuda/device.cmake).
 add_custom_target(cuda)
 if(OTTAVA_NVCC)
-  file(GLOB cuda_sources CONFIGURE_DEPENDS src/cuda/*.c src/cuda/*.cu)
+  file(GLOB cuda_sources CONFIGURE_DEPENDS src/cuda/*.c src/cuda/*/*.c src/cuda/*/*.cu)
   add_library(ottava_plugin SHARED ${cuda_sources})
   set_target_properties(ottava_plugin PROPERTIES OUTPUT_NAME ottava_cuda CUDA_VISIBILITY_PRESET hidden)
   target_link_libraries(ottava_plugin PRIVATE ottava_fp8 ottava_tensor CUDA::cudart_static ${OTTAVA_cublasLt})

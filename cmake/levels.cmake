@@ -1,6 +1,6 @@
 # The levels of the source tree, lowest first. Level L is the static library ottava_L, made of src/L/*.c.
-set(OTTAVA_LEVELS base fp8 tensor config cpu comm backend tokenizer formats data nn parallel model report
-    checkpoint train eval generate api bench plan)
+set(OTTAVA_LEVELS base fp8 tensor config cpu comm backend tokenizer formats data nn optimizer parallel model report
+    folders checkpoint train monitor run export eval generate api bench plan)
 
 # The levels that each level may include and link. tools/check_levels.sh checks the includes.
 set(base_uses)
@@ -14,14 +14,19 @@ set(tokenizer_uses base)
 set(formats_uses base fp8 config)
 set(data_uses base config tokenizer formats)
 set(nn_uses base fp8 tensor config)
+set(optimizer_uses nn ${nn_uses})
 set(parallel_uses nn ${nn_uses})
-set(model_uses parallel ${parallel_uses})
+set(model_uses optimizer parallel ${parallel_uses})
 set(report_uses base fp8 config formats)
-set(checkpoint_uses model formats report ${model_uses})
+set(folders_uses model formats report ${model_uses})
+set(checkpoint_uses folders ${folders_uses})
 set(train_uses checkpoint report data tokenizer comm backend ${checkpoint_uses})
-set(eval_uses train ${train_uses})
-set(generate_uses train ${train_uses})
-set(api_uses eval generate ${generate_uses})
+set(monitor_uses train ${train_uses})
+set(run_uses monitor ${monitor_uses})
+set(export_uses run ${run_uses})
+set(eval_uses run ${run_uses})
+set(generate_uses run ${run_uses})
+set(api_uses eval generate export ${export_uses})
 set(bench_uses api ${api_uses}) # in the program, not in the library
 set(plan_uses api ${api_uses}) # in the program, not in the library
 set(cli_uses bench plan)
@@ -39,7 +44,7 @@ function(embed_text file name target)
 endfunction()
 
 foreach(level IN LISTS OTTAVA_LEVELS)
-  file(GLOB sources CONFIGURE_DEPENDS src/${level}/*.c src/${level}/*/*.c src/${level}/*.cpp)
+  file(GLOB sources CONFIGURE_DEPENDS src/${level}/*.c src/${level}/*/*.c src/${level}/*.cpp src/${level}/*/*.cpp)
   if(NOT sources)
     continue()
   endif()

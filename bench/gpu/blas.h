@@ -1,8 +1,8 @@
-/* bench/gpu/blas: opens cuBLASLt for programs that use src/cuda/matmul. */
+/* bench/gpu/blas: opens cuBLASLt for programs that use src/cuda/gemm/matmul. */
 #ifndef BLAS_H
 #define BLAS_H
 
-#include "cuda/matmul.h"
+#include "cuda/gemm/matmul.h"
 #include <stdio.h>
 #include <stdlib.h>
 

@@ -1,6 +1,6 @@
 /* api/capability: which devices can run a recipe, and the reasons why others cannot. */
-#include "api/recipe.h"
-#include "base/str.h"
+#include "api/fp8/recipe.h"
+#include "base/text/str.h"
 #include "tensor/gpus.h"
 #include <stdio.h>
 #include <string.h>

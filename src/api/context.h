@@ -4,7 +4,7 @@
 
 #include "base/log.h"
 #include "base/mem.h"
-#include "base/str.h"
+#include "base/text/str.h"
 #include "ottava/ottava.h"
 #include <stdatomic.h>
 #include <stdbool.h>

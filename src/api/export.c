@@ -1,5 +1,5 @@
 /* api/export: exports a model for other programs. */
-#include "train/export.h"
+#include "export/export.h"
 #include "api/handle.h"
 #include "fp8/dtype.h"
 

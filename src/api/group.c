@@ -1,5 +1,5 @@
 /* api/group: a process group with the caller's all-reduce as its only transport. */
-#include "api/tensor.h"
+#include "api/fp8/tensor.h"
 
 static ott_status reduce_values(const ott_group *g, float *values, int64_t count, ott_reduce kind) {
     ott_status status = g->options.all_reduce(g->options.user, values, count, kind);

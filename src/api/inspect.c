@@ -1,9 +1,9 @@
 /* api/inspect: lists the tensors of a safetensors file or a model folder. */
 #include "report/inspect.h"
 #include "api/handle.h"
-#include "base/file.h"
+#include "base/file/file.h"
 #include "checkpoint/checkpoint.h"
-#include "checkpoint/peft.h"
+#include "folders/peft.h"
 
 void ott_inspect_options_init(ott_inspect_options *options) {
     if (options) *options = (ott_inspect_options){.struct_size = sizeof *options};

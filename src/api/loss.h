@@ -2,7 +2,7 @@
 #ifndef API_LOSS_H
 #define API_LOSS_H
 
-#include "api/tensor.h"
+#include "api/fp8/tensor.h"
 
 /* Counts the targets that are not -100 (ignored). OTT_ERR_ARGUMENT if such a target is not in [0, classes),
    or if all targets are -100. */

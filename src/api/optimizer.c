@@ -1,7 +1,7 @@
 /* api/optimizer: an optimizer for all parameters of a module. */
 #include "api/optimizer.h"
-#include "api/autocast.h"
-#include "api/module_model.h"
+#include "api/fp8/autocast.h"
+#include "api/module/model.h"
 
 /* ---- options ---- */
 

@@ -2,8 +2,8 @@
 #ifndef API_OPTIMIZER_H
 #define API_OPTIMIZER_H
 
-#include "api/module.h"
-#include "nn/optimizer.h"
+#include "api/module/module.h"
+#include "optimizer/optimizer.h"
 
 struct ott_optimizer {
     handle handle;

@@ -1,7 +1,7 @@
 /* api/report: compares runs. */
 #include "report/report.h"
 #include "api/handle.h"
-#include "base/file.h"
+#include "base/file/file.h"
 
 void ott_report_options_init(ott_report_options *options) {
     if (options)

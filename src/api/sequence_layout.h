@@ -2,8 +2,8 @@
 #ifndef API_SEQUENCE_LAYOUT_H
 #define API_SEQUENCE_LAYOUT_H
 
-#include "api/module.h"
-#include "nn/attention.h"
+#include "api/module/module.h"
+#include "nn/attention/attention.h"
 
 typedef struct sequence_layout {
     int64_t max_positions; /* maximum rows of a sequence */

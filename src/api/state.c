@@ -4,9 +4,9 @@
  * Another module's checkpoint has the same format, without the files that only a model needs. All files are
  * checked before the module changes.
  */
-#include "api/module_model.h"
+#include "api/module/model.h"
 #include "api/optimizer.h"
-#include "base/file.h"
+#include "base/file/file.h"
 #include "checkpoint/float8.h"
 #include "checkpoint/folder.h"
 #include "checkpoint/snapshot.h"

@@ -1,5 +1,5 @@
 /* api/train: training runs. */
-#include "train/loop.h"
+#include "run/loop.h"
 #include "api/handle.h"
 
 void ott_train_options_init(ott_train_options *options) {
@@ -13,7 +13,7 @@ static ott_status train_config(ott_context *context, ott_config *configuration, 
                                .user = o->user,
                                .stop = api_must_stop,
                                .stop_user = context};
-    ott_status status = train_run(context->account, &context->log, configuration->values, &hooks);
+    ott_status status = run_loop(context->account, &context->log, configuration->values, &hooks);
     atomic_store(&context->stop, false); /* ott_stop affects only one call */
     return status;
 }

@@ -1,7 +1,7 @@
 /* backend/backend: opens a device by its name. */
 #include "backend/backend.h"
 #include "backend/loader.h"
-#include "base/str.h"
+#include "base/text/str.h"
 #include "cpu/cpu.h"
 #include <stdio.h>
 #include <stdlib.h>

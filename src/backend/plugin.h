@@ -6,7 +6,7 @@
 
 #include "tensor/device.h"
 #include "tensor/exec.h"
-#include "tensor/group.h"
+#include "tensor/group/group.h"
 
 /* Functions of the library that the plugin calls, so that plugin and library share errors and accounts. */
 typedef struct plugin_services {

@@ -1,7 +1,7 @@
 /* base/arena: bump allocation in chunks. A guarded build (debug or AddressSanitizer) gives each block a
    header, data and a red zone. So a write outside the data is caught immediately, or found by arena_check. */
 #include "base/arena.h"
-#include "base/text.h"
+#include "base/text/text.h"
 #include <inttypes.h>
 #include <stdarg.h>
 #include <stdio.h>

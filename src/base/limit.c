@@ -1,7 +1,7 @@
 /* base/limit: reads /proc/meminfo, the cgroup files and the resource limits. Cached file pages count as
    available, because the kernel frees them before it refuses memory. */
 #include "base/limit.h"
-#include "base/size.h"
+#include "base/text/size.h"
 #include <limits.h>
 #include <stdio.h>
 #include <string.h>

@@ -1,7 +1,7 @@
 /* base/log: formats a line and passes it to the logger's callback. */
 #include "base/log.h"
-#include "base/str.h"
-#include "base/text.h"
+#include "base/text/str.h"
+#include "base/text/text.h"
 #include <stdarg.h>
 #include <string.h>
 

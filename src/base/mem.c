@@ -2,7 +2,7 @@
    The account lists its live blocks, so leaks are found. */
 #include "base/mem.h"
 #include "base/limit.h"
-#include "base/size.h"
+#include "base/text/size.h"
 #include <inttypes.h>
 #include <pthread.h>
 #include <stdbool.h>
@@ -19,7 +19,7 @@ enum { MEM_DEBUG = 0 };
 #endif
 
 enum { ASKED_FROM = 64 << 20 }; /* blocks of at least this many bytes are checked against the memory limits */
-enum { HUGE_FROM = 8 << 20 };   /* blocks of at least this many bytes get huge pages */
+enum { HUGE_FROM = 8 << 20 };   /* weights of at least this many bytes get huge pages */
 
 #define MAGIC_LIVE UINT32_C(0x6f747461)
 #define MAGIC_DEAD UINT32_C(0xdead0ff0)
@@ -85,13 +85,15 @@ static int must_fail(mem *m) {
     return fail;
 }
 
-/* Asks the kernel for huge pages for a large block, so that reading it needs fewer address translations. */
-static void use_huge_pages(char *data, int64_t bytes) {
+/* Asks the kernel for huge pages for a large block of weights: generation reads all weights for each token,
+   and with huge pages the CPU translates fewer addresses. */
+static void use_huge_pages(mem_kind kind, char *data, int64_t bytes) {
 #ifdef MADV_HUGEPAGE
     uintptr_t page = (uintptr_t)sysconf(_SC_PAGESIZE), begin = ((uintptr_t)data + page - 1) / page * page;
-    if (bytes >= HUGE_FROM) (void)madvise((void *)begin, (size_t)bytes / page * page - page, MADV_HUGEPAGE);
+    if (kind == MEM_WEIGHT && bytes >= HUGE_FROM)
+        (void)madvise((void *)begin, (size_t)bytes / page * page - page, MADV_HUGEPAGE);
 #else
-    (void)data, (void)bytes;
+    (void)kind, (void)data, (void)bytes;
 #endif
 }
 
@@ -100,7 +102,7 @@ static block *make_block(mem_kind kind, int64_t bytes, const char *what) {
     if (bytes > PTRDIFF_MAX - 2 * MEM_ALIGNMENT) return NULL;
     void *base = calloc(1, (size_t)bytes + 2 * MEM_ALIGNMENT);
     if (!base) return NULL;
-    use_huge_pages(base, bytes);
+    use_huge_pages(kind, base, bytes);
     uintptr_t data = ((uintptr_t)base + 2 * MEM_ALIGNMENT - 1) & ~(uintptr_t)(MEM_ALIGNMENT - 1);
     block *b = (block *)(data - sizeof(block));
     *b = (block){.base = base, .bytes = bytes, .kind = (uint32_t)kind, .magic = MAGIC_LIVE};

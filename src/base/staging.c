@@ -1,7 +1,7 @@
 /* base/staging: writes a folder under a temporary name, and removes temporary files of killed processes. */
 #define _GNU_SOURCE /* declares realpath, kill and renameat2 */
 #include "base/staging.h"
-#include "base/file.h"
+#include "base/file/file.h"
 #include <errno.h>
 #include <fcntl.h>
 #include <signal.h>

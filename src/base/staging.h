@@ -4,7 +4,7 @@
 #ifndef BASE_STAGING_H
 #define BASE_STAGING_H
 
-#include "base/str.h"
+#include "base/text/str.h"
 
 /* Remove temporary files of ended processes: staging_remove_stale_in all in `folder`, staging_remove_stale
    only those for `path`. Ignores files that cannot be read or removed. OTT_ERR_MEMORY is the only error. */

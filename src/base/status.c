@@ -1,6 +1,6 @@
 /* base/status: the thread-local error text and the texts of the status codes. */
 #include "base/status.h"
-#include "base/text.h"
+#include "base/text/text.h"
 #include <errno.h>
 #include <stdarg.h>
 #include <stdio.h>

@@ -1,7 +1,7 @@
 /* bench/gemm: matrix products: the three GEMMs of a linear layer, and products of a few rows with weights
    that are read from memory, not from a cache. */
 #include "bench/harness.h"
-#include "base/size.h"
+#include "base/text/size.h"
 #include <stdio.h>
 #include <unistd.h>
 

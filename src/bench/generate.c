@@ -4,7 +4,7 @@
 #include "model/cache.h"
 #include "model/init.h"
 #include "model/pack.h"
-#include "train/run.h"
+#include "run/run.h"
 #include <stdio.h>
 
 enum { PROMPT = 16, WINDOW = 128 };

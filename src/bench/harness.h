@@ -15,7 +15,7 @@
 #define BENCH_HARNESS_H
 
 #include "base/arena.h"
-#include "base/str.h"
+#include "base/text/str.h"
 #include "bench/bench.h"
 #include "tensor/exec.h"
 

@@ -3,11 +3,11 @@
    operating system is asked to drop the files from its cache, so that they are read from disk. */
 #include "backend/backend.h"
 #include "base/clock.h"
-#include "base/file.h"
+#include "base/file/file.h"
 #include "bench/harness.h"
-#include "checkpoint/hf_model.h"
-#include "formats/shards.h"
-#include "train/progress.h"
+#include "folders/hf/model.h"
+#include "formats/safetensors/shards.h"
+#include "monitor/progress.h"
 #include <fcntl.h>
 #include <string.h>
 #include <unistd.h>

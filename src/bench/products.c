@@ -2,7 +2,7 @@
    a step's time. A dry run of the configuration lists the products. The log reports products that the
    device's library cannot compute. */
 #include "bench/model.h"
-#include "train/memory_check.h"
+#include "run/memory/check.h"
 #include <stdio.h>
 #include <string.h>
 

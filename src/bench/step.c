@@ -3,8 +3,8 @@
 #include "bench/model.h"
 #include "data/data.h"
 #include "model/init.h"
-#include "train/op_kinds.h"
-#include "train/run.h"
+#include "monitor/op_kinds.h"
+#include "run/run.h"
 #include "train/trainer.h"
 #include <stdio.h>
 #include <string.h>

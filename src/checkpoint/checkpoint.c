@@ -1,6 +1,6 @@
 /* checkpoint/checkpoint: writes a checkpoint and removes old ones. Only rank 0 changes folders. */
 #include "checkpoint/checkpoint.h"
-#include "base/file.h"
+#include "base/file/file.h"
 #include "base/staging.h"
 #include "checkpoint/folder.h"
 #include "checkpoint/snapshot.h"

@@ -1,8 +1,8 @@
 /* checkpoint/find: finds the checkpoint that a path means, and checks it. */
 #include "checkpoint/find.h"
-#include "base/file.h"
+#include "base/file/file.h"
 #include "checkpoint/folder.h"
-#include "checkpoint/json.h"
+#include "folders/json_file.h"
 #include "checkpoint/run.h"
 #include "checkpoint/run_history.h"
 #include "checkpoint/run_sources.h"
@@ -86,7 +86,7 @@ static ott_status check_extra(mem *account, const char *folder, const char *name
     char path[PATH_MAX];
     TRY(file_join(folder, name, path));
     ott_status status = OTT_OK;
-    if (file_exists(path)) status = checkpoint_json_read(account, path, INT64_C(16) << 20, &root);
+    if (file_exists(path)) status = json_file_read(account, path, INT64_C(16) << 20, &root);
     json_decref(root);
     return status;
 }

@@ -11,7 +11,7 @@
 #define CHECKPOINT_FLOAT8_H
 
 #include "base/log.h"
-#include "checkpoint/tensors.h"
+#include "folders/tensors.h"
 
 extern const char *const float8_tensor_names[TENSOR_COUNT]; /* the names "input", "weight", "grad_output" */
 

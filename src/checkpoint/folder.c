@@ -3,7 +3,7 @@
  * state.json and the checksums show whether it is complete.
  */
 #include "checkpoint/folder.h"
-#include "base/file.h"
+#include "base/file/file.h"
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>

@@ -2,9 +2,9 @@
 #ifndef CHECKPOINT_FOLDER_H
 #define CHECKPOINT_FOLDER_H
 
-#include "checkpoint/ranks.h"
+#include "folders/ranks.h"
 #include "checkpoint/state.h"
-#include "formats/safetensors.h"
+#include "formats/safetensors/safetensors.h"
 
 /* The step numbers N of the step-N folders, ascending. The caller frees `steps` with mem_free. */
 typedef struct step_list {

@@ -1,11 +1,11 @@
 /* checkpoint/load: loads a checkpoint into a model. All files are checked before the model changes. */
 #include "checkpoint/checkpoint.h"
-#include "base/str.h"
+#include "base/text/str.h"
 #include "checkpoint/float8.h"
 #include "checkpoint/find.h"
 #include "checkpoint/folder.h"
-#include "checkpoint/hf_base.h"
-#include "checkpoint/tensors.h"
+#include "folders/hf/base.h"
+#include "folders/tensors.h"
 #include <inttypes.h>
 #include <stdio.h>
 #include <string.h>

@@ -1,8 +1,8 @@
 /* checkpoint/run_history: updates a history, and reads and writes history.json. */
 #include "checkpoint/run_history.h"
-#include "base/file.h"
-#include "base/json_member.h"
-#include "checkpoint/json.h"
+#include "base/file/file.h"
+#include "base/json/json_member.h"
+#include "folders/json_file.h"
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
@@ -119,7 +119,7 @@ static json_t *history_json(const run_history *h) {
 
 ott_status run_history_text(const run_history *h, str *out) {
     json_t *root = history_json(h);
-    ott_status status = checkpoint_json_print(root, out);
+    ott_status status = json_file_print(root, out);
     json_decref(root);
     return status;
 }
@@ -176,7 +176,7 @@ static void set_unknown(run_history *h, int64_t steps, int64_t tokens) {
 
 static ott_status read_history(mem *account, const char *path, run_history *out) {
     json_t *root;
-    TRY(checkpoint_json_read(account, path, HISTORY_LIMIT, &root));
+    TRY(json_file_read(account, path, HISTORY_LIMIT, &root));
     bool good = parse_history(root, out);
     json_decref(root);
     return good ? OTT_OK : status_fail(OTT_ERR_FORMAT, "%s: is not the history of a run", path);

@@ -9,7 +9,7 @@
 #ifndef CHECKPOINT_RUN_HISTORY_H
 #define CHECKPOINT_RUN_HISTORY_H
 
-#include "base/str.h"
+#include "base/text/str.h"
 #include "report/report.h"
 
 #define RUN_HISTORY_NAME "history.json"

@@ -1,9 +1,9 @@
 /* checkpoint/run_record: reads and writes run.json. */
 #include "checkpoint/run_record.h"
-#include "base/file.h"
-#include "base/json_member.h"
-#include "base/json_text.h"
-#include "base/json_write.h"
+#include "base/file/file.h"
+#include "base/json/json_member.h"
+#include "base/json/json_text.h"
+#include "base/json/json_write.h"
 #include <jansson.h>
 #include <string.h>
 

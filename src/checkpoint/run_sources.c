@@ -1,6 +1,6 @@
 /* checkpoint/run_sources: computes fingerprints of files, stores them, and finds changed files. */
 #include "checkpoint/run_sources.h"
-#include "checkpoint/json.h"
+#include "folders/json_file.h"
 #include <inttypes.h>
 #include <limits.h>
 #include <stdio.h>
@@ -68,7 +68,7 @@ static json_t *files_json(const run_sources *s) {
 
 ott_status run_sources_text(const run_sources *s, str *out) {
     json_t *root = json_pack("{s:i, s:o}", "version", SOURCES_VERSION, "files", files_json(s));
-    ott_status status = checkpoint_json_print(root, out);
+    ott_status status = json_file_print(root, out);
     json_decref(root);
     return status;
 }
@@ -97,7 +97,7 @@ ott_status run_sources_read(run_sources *s, const char *checkpoint) {
     char path[PATH_MAX];
     TRY(file_join(checkpoint, RUN_SOURCES_NAME, path));
     if (!file_exists(path)) return OTT_OK;
-    TRY(checkpoint_json_read(s->account, path, SOURCES_LIMIT, &root));
+    TRY(json_file_read(s->account, path, SOURCES_LIMIT, &root));
     ott_status status = parse_files(s, root);
     json_decref(root);
     return status;

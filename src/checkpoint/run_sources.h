@@ -7,9 +7,9 @@
 #ifndef CHECKPOINT_RUN_SOURCES_H
 #define CHECKPOINT_RUN_SOURCES_H
 
-#include "base/file.h"
+#include "base/file/file.h"
 #include "base/log.h"
-#include "base/str.h"
+#include "base/text/str.h"
 
 #define RUN_SOURCES_NAME "sources.json"
 

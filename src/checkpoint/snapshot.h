@@ -7,9 +7,9 @@
 #ifndef CHECKPOINT_SNAPSHOT_H
 #define CHECKPOINT_SNAPSHOT_H
 
-#include "base/str.h"
+#include "base/text/str.h"
 #include "checkpoint/state.h"
-#include "checkpoint/tensors.h"
+#include "folders/tensors.h"
 
 typedef struct checkpoint_snapshot {
     mem *account;
@@ -42,10 +42,6 @@ void checkpoint_snapshot_close(checkpoint_snapshot *s); /* an all-zero *s is all
 ott_status checkpoint_snapshot_fill(const checkpoint_snapshot *s, const run_mark *mark, const char *folder);
 /* Writes a checkpoint that belongs to no run, to `path`, complete or absent. Replaces an old one. */
 ott_status checkpoint_snapshot_put(const checkpoint_snapshot *s, const char *path);
-
-/* Writes a tensor set to the file `path` in a staging folder; each rank writes its slices. */
-ott_status checkpoint_snapshot_put_set(mem *account, const checkpoint_ranks *ranks, const tensor_set *set,
-                                       const char *path);
 
 /* Result of a write. */
 typedef struct checkpoint_written {

@@ -3,9 +3,9 @@
  * member exactly once, with its type and range, and no other members.
  */
 #include "checkpoint/state.h"
-#include "base/file.h"
-#include "base/number.h"
-#include "checkpoint/json.h"
+#include "base/file/file.h"
+#include "base/text/number.h"
+#include "folders/json_file.h"
 #include <float.h>
 #include <inttypes.h>
 #include <stdio.h>
@@ -189,7 +189,7 @@ ott_status checkpoint_state_write(mem *account, const char *path, const checkpoi
     str json = {.account = account};
     ott_status status;
     TRY_OUT(fill_root(root, s));
-    TRY_OUT(checkpoint_json_print(root, &json));
+    TRY_OUT(json_file_print(root, &json));
     TRY_OUT(file_write_atomic(path, json.text, json.length));
 out:
     str_free(&json);
@@ -382,7 +382,7 @@ static ott_status check_state_version(const char *path, const json_t *root) {
 
 static ott_status read_root(const char *path, json_t *root, checkpoint_state *s) {
     TRY(check_state_version(path, root));
-    TRY(checkpoint_json_check(path, root));
+    TRY(json_file_check(path, root));
     TRY(take_owner(path, root, &s->mark));
     TRY(take_base(path, root, &s->base));
     TRY(take_counter(path, root, "schedule_start", &s->run.schedule_start));
@@ -402,7 +402,7 @@ static ott_status read_root(const char *path, json_t *root, checkpoint_state *s)
 ott_status checkpoint_state_read(mem *account, const char *path, checkpoint_state *s) {
     json_t *root;
     *s = (checkpoint_state){0};
-    TRY(checkpoint_json_load(account, path, STATE_LIMIT, &root));
+    TRY(json_file_load(account, path, STATE_LIMIT, &root));
     ott_status status = read_root(path, root, s);
     json_decref(root);
     return status;

@@ -1,6 +1,6 @@
 /* comm/launch: reads the environment variables that launchers set for each process. */
 #include "comm/launch.h"
-#include "base/str.h"
+#include "base/text/str.h"
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>

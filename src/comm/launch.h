@@ -5,7 +5,7 @@
 #define COMM_LAUNCH_H
 
 #include "base/status.h"
-#include "base/str.h"
+#include "base/text/str.h"
 #include <stdbool.h>
 
 typedef struct launch {

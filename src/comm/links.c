@@ -1,6 +1,6 @@
 /* comm/links: gathers and compares all ranks' device descriptions, and opens groups on the devices' links. */
 #include "comm/links.h"
-#include "base/str.h"
+#include "base/text/str.h"
 #include "tensor/exec.h"
 #include "tensor/host.h"
 #include <stdio.h>

@@ -5,7 +5,7 @@
 
 #include "base/log.h"
 #include "tensor/device.h"
-#include "tensor/group.h"
+#include "tensor/group/group.h"
 
 /* Checks that the devices of all ranks can communicate, and logs which rank has which GPU (log NULL: no log).
    All ranks of `control` must call links_check before links_open, also ranks without a GPU. Returns

@@ -10,7 +10,7 @@
 #define COMM_MPI_H
 
 #include "base/mem.h"
-#include "tensor/group.h"
+#include "tensor/group/group.h"
 
 /* Joins the processes that the launcher started. Returns this process's rank and the number of processes. MPI
    ends with the process. Later calls return the same values. */

@@ -7,7 +7,7 @@
 #include "base/mem.h"
 #include "comm/mpi_api.h"
 #include "tensor/exec.h"
-#include "tensor/group.h"
+#include "tensor/group/group.h"
 #include <pthread.h>
 
 enum { KIND_LEFT = -1, REASON_BYTES = 256 };

@@ -1,9 +1,9 @@
 /* comm/reduce: the arithmetic of reductions: adds the ranks' values in fp32, in rank order, and rounds once.
-   Every transport (tensor/group.h) computes the same bits. */
+   Every transport (tensor/group/group.h) computes the same bits. */
 #ifndef COMM_REDUCE_H
 #define COMM_REDUCE_H
 
-#include "tensor/group.h"
+#include "tensor/group/group.h"
 
 /* sum[count] = the first rank's values, widened to fp32. */
 void reduce_first(float *sum, const void *values, ott_dtype d, int64_t count);

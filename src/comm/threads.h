@@ -9,7 +9,7 @@
 #define COMM_THREADS_H
 
 #include "base/mem.h"
-#include "tensor/group.h"
+#include "tensor/group/group.h"
 
 typedef struct threads_group threads_group;
 

@@ -1,6 +1,6 @@
 /* config/assign_key: sets a key of the schema. */
 #include "config/assign.h"
-#include "config/number.h"
+#include "config/parse/number.h"
 #include "config/rules.h"
 #include "config/value.h"
 #include "fp8/recipe_names.h"

@@ -5,7 +5,7 @@
  */
 #include "config/assign.h"
 #include "config/command.h"
-#include "config/load.h"
+#include "config/parse/load.h"
 #include "config/value.h"
 #include <stdio.h>
 #include <string.h>

@@ -2,7 +2,7 @@
 #include "config/config.h"
 #include "config/assign.h"
 #include "config/command.h"
-#include "config/load.h"
+#include "config/parse/load.h"
 #include "config/value.h"
 #include <string.h>
 

@@ -13,7 +13,7 @@
 
 #include "base/log.h"
 #include "base/mem.h"
-#include "base/str.h"
+#include "base/text/str.h"
 #include "config/family.h"
 #include <stdbool.h>
 #include <stdint.h>

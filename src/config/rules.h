@@ -9,7 +9,7 @@
 #define CONFIG_RULES_H
 
 #include "config/table.h"
-#include "config/tree.h"
+#include "config/parse/tree.h"
 
 /* Replaces *value by its list of texts if *value has tables and `key` may be written as tables. `where` is
    the start of the error message. */

@@ -1,7 +1,7 @@
 /* config/value: checks types, ranges and words of values from TOML, YAML and options. */
 #include "config/value.h"
-#include "config/number.h"
-#include "config/yaml_number.h"
+#include "config/parse/number.h"
+#include "config/parse/yaml_number.h"
 #include <math.h>
 #include <stdio.h>
 #include <string.h>

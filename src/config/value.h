@@ -3,7 +3,7 @@
 #define CONFIG_VALUE_H
 
 #include "config/table.h"
-#include "config/tree.h"
+#include "config/parse/tree.h"
 
 /* Reads node n as a value of `key`. Fails on a wrong type, range or word. `where` is the start of the error
    message. `memory` owns the texts of the value. */

@@ -1,7 +1,7 @@
 /* cpu/activate: MLP activations other than SiLU, gated or not. */
 #include "cpu/rows.h"
 
-/* f(x) and f'(x) of an activation function (tensor/activate.h) for 16 values of x. */
+/* f(x) and f'(x) of an activation function (tensor/rules/activate.h) for 16 values of x. */
 typedef struct activated16 {
     v16 value, slope;
 } activated16;

@@ -1,7 +1,7 @@
 /* cpu/add: adds two tensors; multiplies a tensor by one factor or by a factor for each column; computes
-   channel scales (tensor/smooth.h). */
+   channel scales (tensor/rules/smooth.h). */
 #include "cpu/rows.h"
-#include "tensor/smooth.h"
+#include "tensor/rules/smooth.h"
 
 SIMD void add_row(ott_dtype d, ott_dtype delta_d, const void *x, const void *delta, void *y,
                   int64_t columns) {

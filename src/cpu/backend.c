@@ -5,7 +5,7 @@
 #include "cpu/cpu.h"
 #include "cpu/tiles.h"
 #include "base/clock.h"
-#include "base/str.h"
+#include "base/text/str.h"
 #include "tensor/host.h"
 #include <stdio.h>
 #include <stdlib.h>

@@ -1,6 +1,6 @@
 /* cpu/heads: the ops join_heads and sum_heads, for latent attention, in which heads share columns. */
 #include "cpu/rows.h"
-#include "tensor/heads_check.h"
+#include "tensor/rules/heads_check.h"
 
 SIMD void copy_columns(ott_dtype d, const void *x, int64_t from, void *y, int64_t to, int64_t count) {
     BY_16(c, lanes, count, v16_put(y, d, to + c, v16_get(x, d, from + c, lanes), lanes););

@@ -11,7 +11,7 @@
 #include "base/pool.h"
 #include "tensor/device.h"
 #include "tensor/exec.h"
-#include "tensor/group.h"
+#include "tensor/group/group.h"
 
 /* Bytes of each thread's scratch memory, aligned to 64. Any op may use it; GEMMs keep packed blocks and
    partial sums in this memory (gemm.c). Its contents are undefined when an op starts. */

@@ -1,6 +1,6 @@
 /* cpu/rope: rotary position embedding (Su et al. 2021), with half-split or interleaved pairs. */
 #include "cpu/rows.h"
-#include "tensor/heads_check.h"
+#include "tensor/rules/heads_check.h"
 
 /* Rotates 16 pairs (x0, x1) by 16 angles, which have the cosines c and the sines s. */
 SIMD void rotate_pairs(v16 *x0, v16 *x1, v16 c, v16 s) {

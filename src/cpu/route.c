@@ -1,6 +1,6 @@
 /* cpu/route: MoE routing: chooses experts and weights, computes gradients, sorts assignments by expert. */
 #include "cpu/rows.h"
-#include "tensor/route_check.h"
+#include "tensor/rules/route_check.h"
 
 static const float *floats(const tensor *t, int64_t row) {
     return t ? (const float *)t->data + row * t->ld : NULL;

@@ -1,14 +1,14 @@
 /* cuda/device: the device table (tensor/device.h), implemented with the CUDA runtime. All work is queued on
    one stream. Memory comes from the runtime's pool in stream order, so allocating and freeing do not wait.
    Mapped host memory has the same address on the device. */
-#include "base/size.h"
-#include "cuda/attention_plans.h"
+#include "base/text/size.h"
+#include "cuda/attention/attention_plans.h"
 #include "cuda/cuda.h"
 #include "cuda/graph.h"
-#include "cuda/kernels.h"
-#include "cuda/nccl_group.h"
+#include "cuda/kernels/kernels.h"
+#include "cuda/nccl/group.h"
 #include "cuda/ops.h"
-#include "cuda/products.h"
+#include "cuda/gemm/products.h"
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>

@@ -1,8 +1,8 @@
 /* cuda/inspect: asks the CUDA runtime and each library for its version. */
 #include "cuda/inspect.h"
-#include "cuda/attention_cudnn.h"
-#include "cuda/kernels.h"
-#include "cuda/nccl.h"
+#include "cuda/attention/attention_cudnn.h"
+#include "cuda/kernels/kernels.h"
+#include "cuda/nccl/nccl.h"
 #include "tensor/gpus.h"
 #include <cublasLt.h>
 #include <cuda_runtime_api.h>

@@ -1,11 +1,11 @@
-/* cuda/kernel_ops: the ops that are one launch of a kernel (cuda/kernels.def), and ops that choose the kernel's
+/* cuda/kernel_ops: the ops that are one launch of a kernel (cuda/kernels/kernels.def), and ops that choose the kernel's
    arguments. */
 #include "cuda/cuda.h"
-#include "cuda/kernels.h"
+#include "cuda/kernels/kernels.h"
 #include "cuda/ops.h"
-#include "tensor/heads_check.h"
-#include "tensor/moment_check.h"
-#include "tensor/route_check.h"
+#include "tensor/rules/heads_check.h"
+#include "tensor/rules/moment_check.h"
+#include "tensor/rules/route_check.h"
 
 #define NO_CHECK(a) OTT_OK
 
@@ -33,7 +33,7 @@ static ott_status check_update(const amax_update_args *a) {
         for (int64_t i = 0; i < count; i++) TRY(check(&items[i]));                                           \
         return cuda_check(op##_launch(items, count, cuda_stream(cx)), #op);                                  \
     }
-#include "cuda/kernels.def"
+#include "cuda/kernels/kernels.def"
 
 /* A single call is a list of one. */
 #define OP(name, fields)

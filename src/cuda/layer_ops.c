@@ -1,6 +1,6 @@
 /* cuda/layer_ops: launches of layer ops that also quantize their output: norm, gated activations, loss. */
 #include "cuda/cuda.h"
-#include "cuda/kernels.h"
+#include "cuda/kernels/kernels.h"
 #include "cuda/ops.h"
 #include "cuda/quantize_ops.h"
 

@@ -1,9 +1,9 @@
 /* cuda/moe_ops: launches of grouped ops of mixtures of experts. */
 #include "cuda/cuda.h"
-#include "cuda/gemm.h"
+#include "cuda/gemm/gemm.h"
 #include "cuda/ops.h"
 #include "cuda/quantize_ops.h"
-#include "tensor/route_check.h"
+#include "tensor/rules/route_check.h"
 
 ott_status cuda_grouped_quantize(exec *cx, const grouped_quantize_args *a) {
     TRY(route_check_quantize(a));

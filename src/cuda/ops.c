@@ -1,8 +1,8 @@
 /* cuda/ops: the table of ops. */
 #include "cuda/ops.h"
 #include "tensor/device.h"
-#include "cuda/kernels.h"
-#include "cuda/quantize.h"
+#include "cuda/kernels/kernels.h"
+#include "cuda/kernels/quantize.h"
 #include <stddef.h>
 
 static int64_t workspace(const device *d, enum op_index op, const void *args) {

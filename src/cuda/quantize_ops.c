@@ -2,7 +2,7 @@
 #include "cuda/quantize_ops.h"
 #include "cuda/cuda.h"
 #include "cuda/ops.h"
-#include "cuda/quantize.h"
+#include "cuda/kernels/quantize.h"
 
 ott_status cuda_check_rounding(const char *op, const qtensor *q) {
     const cast_spec *uses[] = {&q->spec.rowwise, &q->spec.columnwise};

@@ -2,7 +2,7 @@
 #ifndef CUDA_QUANTIZE_OPS_H
 #define CUDA_QUANTIZE_OPS_H
 
-#include "cuda/quantize.h"
+#include "cuda/kernels/quantize.h"
 #include "tensor/ops.h"
 
 /* OTT_ERR_UNSUPPORTED if q rounds stochastically, because CUDA rounds FP8 to nearest. */

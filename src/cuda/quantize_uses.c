@@ -1,5 +1,5 @@
 /* cuda/quantize_uses: describes a quantized tensor to kernels, and decides which pass does which work. */
-#include "cuda/quantize.h"
+#include "cuda/kernels/quantize.h"
 
 /* ---- descriptions for kernels ---- */
 

@@ -1,14 +1,14 @@
-/* cuda/rules: updates eight consecutive elements of a parameter by an optimizer rule (tensor/update.h). Each
-   tensor of the update is fp32, or bf16 with stochastic rounding (tensor/stochastic.h). The kernel reads the
+/* cuda/rules: updates eight consecutive elements of a parameter by an optimizer rule (tensor/rules/update.h). Each
+   tensor of the update is fp32, or bf16 with stochastic rounding (tensor/rules/stochastic.h). The kernel reads the
    formats at run time, unless all tensors are fp32. */
 #ifndef CUDA_RULES_H
 #define CUDA_RULES_H
 
 #include "cuda/list.h"
-#include "tensor/stochastic.h"
-#include "tensor/update.h"
+#include "tensor/rules/stochastic.h"
+#include "tensor/rules/update.h"
 
-/* Defines a rule with slot_count state tensors. sum_numbers: which tensors are sums (tensor/stochastic.h). */
+/* Defines a rule with slot_count state tensors. sum_numbers: which tensors are sums (tensor/rules/stochastic.h). */
 #define RULE(rule, slot_count, sum_numbers)                                                                  \
     struct rule##_rule {                                                                                     \
         enum { slots = slot_count, tensors = 2 + slots };                                                    \

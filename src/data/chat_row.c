@@ -1,8 +1,8 @@
 /* data/chat_row: reads messages and tools from a row. */
 #include "data/chat_row.h"
-#include "base/json_member.h"
-#include "base/json_text.h"
-#include "base/str.h"
+#include "base/json/json_member.h"
+#include "base/json/json_text.h"
+#include "base/text/str.h"
 #include <string.h>
 
 /* Returns the role for ShareGPT's "from"; NULL if it is unknown. */

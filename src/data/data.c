@@ -1,8 +1,8 @@
 /* data/data: a run's training and validation data, opened from its configuration. */
 #include "data/data.h"
-#include "base/file.h"
-#include "base/size.h"
-#include "config/number.h"
+#include "base/file/file.h"
+#include "base/text/size.h"
+#include "config/parse/number.h"
 #include "data/phases.h"
 #include "config/table.h"
 #include "data/data_files.h"

@@ -1,6 +1,6 @@
 /* data/data_files: finds the files of a dataset's path and their format. */
 #include "data/data_files.h"
-#include "base/str.h"
+#include "base/text/str.h"
 #include "data/dataset.h"
 #include <limits.h>
 #include <stdio.h>

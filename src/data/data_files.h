@@ -2,7 +2,7 @@
 #ifndef DATA_DATA_FILES_H
 #define DATA_DATA_FILES_H
 
-#include "base/file.h"
+#include "base/file/file.h"
 #include "config/config.h"
 
 /*

@@ -1,13 +1,13 @@
 /* data/dataset_jsonl: reads files with a JSON object on each line: documents, prompts with completions,
    HellaSwag, SQuAD, instructions and conversations. */
-#include "base/file.h"
-#include "base/json_member.h"
-#include "base/json_text.h"
+#include "base/file/file.h"
+#include "base/json/json_member.h"
+#include "base/json/json_text.h"
 #include "data/chat_row.h"
 #include "data/corpus.h"
 #include "data/row_text.h"
 #include "tokenizer/chat.h"
-#include "tokenizer/text.h"
+#include "tokenizer/text/text.h"
 #include <errno.h>
 #include <inttypes.h>
 #include <jansson.h>

@@ -1,6 +1,6 @@
 /* data/dataset_text: text files split into documents. */
 #define _GNU_SOURCE /* declares memmem */
-#include "base/file.h"
+#include "base/file/file.h"
 #include "data/corpus.h"
 #include <string.h>
 

@@ -1,5 +1,5 @@
 /* data/dataset_tokens: datasets of token files, which are read window by window. */
-#include "base/file.h"
+#include "base/file/file.h"
 #include "data/dataset_internal.h"
 #include "data/token_file.h"
 #include <inttypes.h>

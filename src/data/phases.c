@@ -1,6 +1,6 @@
 /* data/phases: parses phases such as "10000 web=0.3 code=0.7 lr_scale=0.5". */
 #include "data/phases.h"
-#include "config/number.h"
+#include "config/parse/number.h"
 #include <math.h>
 #include <stdio.h>
 #include <string.h>

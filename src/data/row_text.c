@@ -1,6 +1,6 @@
 /* data/row_text: finds the rows in a text. */
 #include "data/row_text.h"
-#include "base/json_text.h"
+#include "base/json/json_text.h"
 
 static bool is_space(char c) {
     return c == ' ' || c == '\t' || c == '\r' || c == '\n';

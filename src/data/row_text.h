@@ -4,7 +4,7 @@
 
 #include "base/mem.h"
 #include "base/cancellation.h"
-#include "tokenizer/text.h"
+#include "tokenizer/text/text.h"
 
 typedef struct data_rows {
     const char *at, *end;

@@ -1,7 +1,7 @@
 /* data/token_file: reads headers of token files and checks them against the file size. */
 #include "data/token_file.h"
-#include "base/file.h"
-#include "base/str.h"
+#include "base/file/file.h"
+#include "base/text/str.h"
 #include <inttypes.h>
 #include <limits.h>
 #include <stdio.h>

@@ -1,7 +1,7 @@
 /* data/tokenize: converts lines of text to lines of ids and back, and conversations to texts, as a stream. */
 #include "data/tokenize.h"
-#include "base/json_member.h"
-#include "base/json_text.h"
+#include "base/json/json_member.h"
+#include "base/json/json_text.h"
 #include "data/chat_row.h"
 #include "data/ends.h"
 #include "tokenizer/chat.h"

@@ -3,9 +3,9 @@
    the result does not depend on the number of threads, and memory holds one round instead of the file. */
 #define _GNU_SOURCE /* declares memmem and memrchr */
 #include "base/clock.h"
-#include "base/file.h"
-#include "base/json_member.h"
-#include "base/json_text.h"
+#include "base/file/file.h"
+#include "base/json/json_member.h"
+#include "base/json/json_text.h"
 #include "base/pool.h"
 #include "data/ends.h"
 #include "data/row_text.h"

@@ -8,7 +8,7 @@
 #include "data/dataset.h"
 #include "model/run.h"
 #include "ottava/ottava.h"
-#include "train/inference.h"
+#include "run/inference.h"
 
 /* ---- a model that is open for evaluation (eval/open.c) ---- */
 

@@ -5,8 +5,8 @@
  * then begins after as many ids as the context alone has. In llm.c's, context and " " + ending are encoded
  * separately, without special tokens. One forward runs the four endings, as separate documents.
  */
-#include "base/file.h"
-#include "base/json_text.h"
+#include "base/file/file.h"
+#include "base/json/json_text.h"
 #include "eval/eval.h"
 #include "eval/row.h"
 #include <inttypes.h>

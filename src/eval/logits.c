@@ -1,6 +1,6 @@
 /* eval/logits: writes a safetensors file of logits while windows are evaluated. */
 #include "eval/logits.h"
-#include "base/file.h"
+#include "base/file/file.h"
 #include <stdio.h>
 #include <string.h>
 

@@ -3,7 +3,7 @@
 #define EVAL_LOGITS_H
 
 #include "eval/eval.h"
-#include "formats/safetensors.h"
+#include "formats/safetensors/safetensors.h"
 
 /* State of writing logits. Initialized with {0}, it writes nothing. */
 typedef struct eval_logits {

@@ -4,8 +4,8 @@
  */
 #define _GNU_SOURCE /* declares memmem */
 #include "eval/row.h"
-#include "base/json_member.h"
-#include "base/json_text.h"
+#include "base/json/json_member.h"
+#include "base/json/json_text.h"
 #include <string.h>
 #include <utf8proc.h>
 

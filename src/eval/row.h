@@ -2,7 +2,7 @@
 #ifndef EVAL_ROW_H
 #define EVAL_ROW_H
 
-#include "base/str.h"
+#include "base/text/str.h"
 #include <jansson.h>
 
 enum { EVAL_ENDINGS = 4 };

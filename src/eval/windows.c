@@ -1,7 +1,7 @@
 /* eval/windows: divides a file into windows of tokens. The last window may be shorter. */
 #include "data/ends.h"
 #include "eval/eval.h"
-#include "base/file.h"
+#include "base/file/file.h"
 #include <inttypes.h>
 
 static ott_status open_data(eval_windows *w, const ott_eval_options *o) {

@@ -1,6 +1,6 @@
 /* formats/gguf_write: encodes metadata, the header and Q8_0 blocks. */
 #include "formats/gguf_write.h"
-#include "base/file.h"
+#include "base/file/file.h"
 #include "fp8/cast.h"
 #include <inttypes.h>
 #include <math.h>

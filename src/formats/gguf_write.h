@@ -6,7 +6,7 @@
 #ifndef FORMATS_GGUF_WRITE_H
 #define FORMATS_GGUF_WRITE_H
 
-#include "base/str.h"
+#include "base/text/str.h"
 #include <string.h>
 
 /* ---- metadata ---- */

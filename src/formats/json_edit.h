@@ -2,7 +2,7 @@
 #ifndef FORMATS_JSON_EDIT_H
 #define FORMATS_JSON_EDIT_H
 
-#include "base/str.h"
+#include "base/text/str.h"
 
 /* Sets a member of the outermost object. `text` must be a valid JSON object; the call changes it. `key` must
    not need escapes. `value` is JSON text. An existing member keeps its position; a new one is appended. */

@@ -1,9 +1,9 @@
 /* formats/metrics: the writer. Each line is one write call, so that a crash can damage only the last line. */
 #define _GNU_SOURCE /* declares O_CLOEXEC */
 #include "formats/metrics.h"
-#include "base/file.h"
-#include "base/number.h"
-#include "base/str.h"
+#include "base/file/file.h"
+#include "base/text/number.h"
+#include "base/text/str.h"
 #include "formats/metrics_lines.h"
 #include <errno.h>
 #include <fcntl.h>

@@ -18,7 +18,7 @@ typedef struct metrics_value {
     const char *key;
     metrics_kind kind;
     union {
-        double real; /* written by number_metric (base/number.h); NaN and infinity become null */
+        double real; /* written by number_metric (base/text/number.h); NaN and infinity become null */
         int64_t integer;
         const char *text;
     };
@@ -76,7 +76,7 @@ ott_status metrics_read(mem *account, const char *path, const char *const *keys,
                         metrics_series *out);
 void metrics_series_free(metrics_series *s);
 
-/* ---- FP8 health lines (train/health.h) ---- */
+/* ---- FP8 health lines (monitor/health.h) ---- */
 
 enum {
     /* maximum number of metrics_use; of more, every second (fourth, ...) step and the last are kept */

@@ -1,7 +1,7 @@
 /* formats/metrics_lines: reads lines in both directions. */
 #define _GNU_SOURCE /* declares memrchr */
 #include "formats/metrics_lines.h"
-#include "base/json_text.h"
+#include "base/json/json_text.h"
 #include <string.h>
 
 enum { BUFFER_BYTES = 2 * METRICS_LINE_BYTES };

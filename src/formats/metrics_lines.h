@@ -5,7 +5,7 @@
 #ifndef FORMATS_METRICS_LINES_H
 #define FORMATS_METRICS_LINES_H
 
-#include "base/file.h"
+#include "base/file/file.h"
 #include <jansson.h>
 
 /* Maximum length of a line, including the newline; longer lines are damaged. */

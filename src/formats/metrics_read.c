@@ -1,8 +1,8 @@
 /* formats/metrics: the reader. Reads series and health lines in one pass, with bounded memory. */
 #define _GNU_SOURCE /* declares memmem */
 #include "formats/metrics.h"
-#include "base/json_member.h"
-#include "base/str.h"
+#include "base/json/json_member.h"
+#include "base/text/str.h"
 #include "formats/metrics_lines.h"
 #include <inttypes.h>
 #include <math.h>

@@ -6,8 +6,8 @@
 #define _GNU_SOURCE /* declares O_CLOEXEC and gethostname */
 #include "formats/tensorboard.h"
 #include "base/clock.h"
-#include "base/file.h"
-#include "base/str.h"
+#include "base/file/file.h"
+#include "base/text/str.h"
 #include <errno.h>
 #include <fcntl.h>
 #include <inttypes.h>

@@ -1,6 +1,6 @@
 /* formats/token_writer: the writer. The header is written last, because it has the number of tokens. */
 #include "formats/token_writer.h"
-#include "base/file.h"
+#include "base/file/file.h"
 #include "base/staging.h"
 #include <inttypes.h>
 #include <limits.h>

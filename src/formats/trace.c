@@ -1,9 +1,9 @@
 /* formats/trace: writes complete events ("ph": "X") with times in microseconds since trace_open. */
 #include "formats/trace.h"
 #include "base/clock.h"
-#include "base/file.h"
-#include "base/str.h"
-#include "base/text.h"
+#include "base/file/file.h"
+#include "base/text/str.h"
+#include "base/text/text.h"
 #include <string.h>
 
 struct trace_writer {

@@ -1,6 +1,6 @@
 /* fp8/recipe_names: the tables of other projects' names, and the comparison of names. */
 #include "fp8/recipe_names.h"
-#include "base/str.h"
+#include "base/text/str.h"
 #include "fp8/recipe.h"
 #include <ctype.h>
 #include <string.h>

@@ -1,7 +1,7 @@
 /* fp8/recipe_text: parses and writes the text of a cast_spec, with one table of words. */
 #include "fp8/recipe_text.h"
-#include "base/str.h"
-#include "base/text.h"
+#include "base/text/str.h"
+#include "base/text/text.h"
 #include <float.h>
 #include <stdio.h>
 #include <stdlib.h>

@@ -9,8 +9,8 @@
 #include "tokenizer/chat.h"
 #include "model/cache.h"
 #include "model/pack.h"
-#include "train/inference.h"
-#include "train/sources.h"
+#include "run/inference.h"
+#include "run/folder/sources.h"
 #include <string.h>
 
 struct text_generator {

@@ -1,11 +1,11 @@
 /* model/adapters: choice of layers, option checks, creation of adapters, and norms of weight rows. */
 #include "model/adapters.h"
 #include "base/rng.h"
-#include "base/str.h"
+#include "base/text/str.h"
 #include "fp8/cast.h"
 #include "model/names.h"
-#include "nn/dora.h"
-#include "nn/frozen.h"
+#include "nn/linear/dora.h"
+#include "nn/linear/frozen.h"
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>

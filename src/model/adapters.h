@@ -1,5 +1,5 @@
 /*
- * model/adapters: adapters of a model's linear layers (nn/lora.h): which layers have one, its rank and its
+ * model/adapters: adapters of a model's linear layers (nn/linear/lora.h): which layers have one, its rank and its
  * scale. Adapter parameters have PEFT's names, "model.layers.0.self_attn.q_proj.lora_A.weight". All other
  * parameters are frozen, except for the parameters of modules in peft.modules_to_save.
  */
@@ -26,7 +26,7 @@ bool adapters_is_saved(const adapter_options *o, const model_module *m);
    OTT_ERR_UNSUPPORTED for DoRA with output dropout, and for modules that PEFT cannot save. */
 ott_status adapters_check(const model_options *o, const module_list *list);
 /* Creates the adapter of a module in `memory`. The module's parameters lora_a, lora_b and lora_m must exist.
-   `tables` has constants that DoRA adapters read (nn/dora.h); it is borrowed. */
+   `tables` has constants that DoRA adapters read (nn/linear/dora.h); it is borrowed. */
 ott_status adapters_make(arena *memory, const model_options *o, const model_module *m, const linear *layer,
                          const dora_tables *tables, lora **out);
 /* norms[out] on the host = L2 norms of the rows of W + scale B A. This rank must have all rows of W. */

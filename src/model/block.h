@@ -18,9 +18,9 @@
 #define MODEL_BLOCK_H
 
 #include "model/ffn.h"
-#include "nn/attention.h"
+#include "nn/attention/attention.h"
 #include "nn/mlp.h"
-#include "nn/moe.h"
+#include "nn/moe/moe.h"
 #include "nn/norm.h"
 
 /* What backward recomputes instead of reading from memory. The gradients are bit-identical. */

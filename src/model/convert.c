@@ -1,6 +1,6 @@
 /* model/convert: sets the spec of every linear layer, and logs which layers are not converted. */
 #include "model/convert.h"
-#include "base/str.h"
+#include "base/text/str.h"
 #include "model/names.h"
 #include <stdio.h>
 #include <string.h>

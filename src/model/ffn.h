@@ -35,6 +35,6 @@ struct ffn_kind {
 };
 
 extern const ffn_kind ffn_mlp; /* the dense MLP (nn/mlp) */
-extern const ffn_kind ffn_moe; /* the mixture of experts (nn/moe) */
+extern const ffn_kind ffn_moe; /* the mixture of experts (nn/moe/moe) */
 
 #endif

@@ -1,6 +1,6 @@
 /* model/freeze: applies the patterns of train.freeze and train.freeze_schedule to parameters. */
 #include "model/freeze.h"
-#include "base/str.h"
+#include "base/text/str.h"
 #include <stdio.h>
 
 enum { PATTERN_BYTES = 256 };

@@ -14,7 +14,7 @@
 #include "parallel/store.h"
 
 /* The Hugging Face folder that an adapter model's frozen base weights were read from, and a fingerprint of
-   the folder's weights (checkpoint/hf_base.h). */
+   the folder's weights (folders/hf/base.h). */
 typedef struct model_base {
     char folder[PATH_MAX]; /* absolute path */
     int64_t files, bytes;  /* number and size of the weight files; 0 files: weights from no folder */
@@ -98,7 +98,7 @@ ott_status model_update_scales(exec *cx, model *m, group *g);
 void model_weights_changed(model *m);
 /* Marks all compute weights as made in step `step`; -1: as out of date. Fixed weights stay up to date. */
 void model_weights_made(model *m, int64_t step);
-/* Makes the optimizer step also quantize the weights, until the next model_convert (nn/linear.h). */
+/* Makes the optimizer step also quantize the weights, until the next model_convert (nn/linear/linear.h). */
 void model_fuse_quantize(model *m);
 /* Marks the weights that the optimizer quantizes as quantized in step `step`. */
 void model_mark_quantized(model *m, int64_t step);

@@ -9,7 +9,7 @@
 #include "base/arena.h"
 #include "model/options.h"
 #include "nn/embedding.h"
-#include "nn/linear.h"
+#include "nn/linear/linear.h"
 #include "nn/norm.h"
 
 /* The role of a module in its model or block, in forward order. */
@@ -75,8 +75,8 @@ typedef struct model_module {
         linear *linear;
     };
     parameter *weight, *bias;   /* bias NULL: none */
-    parameter *lora_a, *lora_b; /* A and B of the adapter (nn/lora.h); NULL: no adapter */
-    parameter *lora_m;          /* magnitude of a DoRA adapter (nn/dora.h); NULL: no DoRA */
+    parameter *lora_a, *lora_b; /* A and B of the adapter (nn/linear/lora.h); NULL: no adapter */
+    parameter *lora_m;          /* magnitude of a DoRA adapter (nn/linear/dora.h); NULL: no DoRA */
 } model_module;
 
 typedef struct module_list {

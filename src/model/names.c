@@ -1,6 +1,6 @@
 /* model/names: matches configuration texts with module names, and finds the nearest name. */
 #include "model/names.h"
-#include "base/str.h"
+#include "base/text/str.h"
 #include <stdlib.h>
 #include <string.h>
 

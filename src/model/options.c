@@ -1,7 +1,7 @@
 /* model/options: presets, derived values and checks of a model's options. */
 #include "model/options.h"
-#include "base/size.h"
-#include "base/str.h"
+#include "base/text/size.h"
+#include "base/text/str.h"
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>

@@ -4,10 +4,10 @@
 
 #include "config/config.h"
 #include "config/family.h"
-#include "nn/latent.h"
-#include "nn/moe.h"
-#include "nn/optimizer.h"
-#include "nn/rope.h"
+#include "nn/attention/latent.h"
+#include "nn/moe/moe.h"
+#include "optimizer/optimizer.h"
+#include "nn/attention/rope.h"
 #include "parallel/pipeline.h"
 
 typedef struct ffn_kind ffn_kind; /* defined in model/ffn.h */
@@ -18,7 +18,7 @@ typedef struct adapter_options {
     float scale, dropout; /* scale: alpha / rank, or alpha / sqrt(rank) if by_root */
     double alpha;
     bool by_root;           /* true: the scale of rsLoRA */
-    bool decomposed;        /* true: DoRA (nn/dora.h); false: LoRA */
+    bool decomposed;        /* true: DoRA (nn/linear/dora.h); false: LoRA */
     bool drops_output;      /* true: dropout applies to the adapter's output; false: to its input */
     uint64_t seed;          /* seed of dropout */
     config_lora_init start; /* rule of A's initial values */
@@ -83,13 +83,13 @@ typedef struct model_options {
     config_offload offload;            /* which tensors are in mapped host memory (device_allocate_mapped) */
     /* Process groups; borrowed. NULL: the model is not split in this way. */
     group *shard_ranks;          /* data-parallel ranks that shard the parameters (parallel/store.h) */
-    group *expert_ranks;         /* expert-parallel ranks (nn/expert_ranks.h) */
+    group *expert_ranks;         /* expert-parallel ranks (nn/moe/expert_ranks.h) */
     group *expert_shard_ranks;   /* ranks of shard_ranks that have the same experts and shard their weights */
     const pipeline_stage *stage; /* this rank's pipeline stage; borrowed; NULL: the rank has all layers */
     group *stage_ranks;          /* the pipeline stages, in order */
     group *tensor_ranks;         /* tensor-parallel ranks (nn/tensor_ranks.h) */
     bool sequence_parallel;      /* true: tensor_ranks also use sequence parallelism */
-    group *context_ranks;        /* context-parallel ranks (nn/context_ranks.h) */
+    group *context_ranks;        /* context-parallel ranks (nn/attention/context_ranks.h) */
 } model_options;
 
 /* The kind of a dense feed-forward. o->family is NULL if the model was built by the API's layer functions. */

@@ -1,7 +1,7 @@
 /* model/storage: formats and memory of a model's parameters. */
 #include "model/storage.h"
 #include "model/convert.h"
-#include "tensor/moment.h"
+#include "tensor/rules/moment.h"
 
 /* ---- frozen matrices ---- */
 

@@ -6,7 +6,7 @@
 #define NN_DRAW_H
 
 #include "base/cancellation.h"
-#include "nn/frozen.h"
+#include "nn/linear/frozen.h"
 
 /* deviation > 0: normal with this standard deviation; values beyond `truncation` deviations are drawn again
    (0: they are kept). deviation 0, bound > 0: uniform in [-bound, bound). Both 0: always `constant`. */

@@ -8,7 +8,7 @@
 #ifndef NN_LOSS_H
 #define NN_LOSS_H
 
-#include "nn/linear.h"
+#include "nn/linear/linear.h"
 
 typedef struct loss_head {
     linear head;      /* weight [V,D] */

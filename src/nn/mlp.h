@@ -5,7 +5,7 @@
 #ifndef NN_MLP_H
 #define NN_MLP_H
 
-#include "nn/linear.h"
+#include "nn/linear/linear.h"
 
 typedef struct mlp {
     linear gate_up;        /* fused projection with the rows of gate, then up; weight NULL: two projections */
@@ -18,7 +18,7 @@ typedef struct mlp {
     activation_specs grad_gate_up, grad_gate, grad_up; /* specs of the gradients of gate and up */
     bool stores_fp8; /* saves gate and up in FP8, which changes gradients; set it before mlp_connect */
     activation_specs stored_specs; /* specs of stored FP8 copies: E4M3, one scale per row */
-    bool smooths;                  /* applies SmoothQuant (tensor/smooth.h) to y if down is FP8 */
+    bool smooths;                  /* applies SmoothQuant (tensor/rules/smooth.h) to y if down is FP8 */
 } mlp;
 
 /* What forward saves for backward. */

@@ -1,8 +1,8 @@
 /*
  * nn/parameter: a parameter of the model: its master weights, its gradient and its optimizer state. They are
  * views: a parameter owns no memory. The data of gradient and state is NULL if the parameter is not trained.
- * Vectors are fp32. Matrices are fp32 or bf16; their state may also be FP8 in groups (tensor/moment.h), and
- * frozen matrices may be FP8 codes (nn/frozen.h). A gradient that is summed separately for each micro-batch
+ * Vectors are fp32. Matrices are fp32 or bf16; their state may also be FP8 in groups (tensor/rules/moment.h), and
+ * frozen matrices may be FP8 codes (nn/linear/frozen.h). A gradient that is summed separately for each micro-batch
  * is fp32 until it is added to the step's gradient.
  *
  * A parameter has three extents. The full parameter is the one in files. The local part is what this rank's
@@ -58,11 +58,12 @@ typedef struct parameter {
     bool is_hidden;        /* true: a matrix of a layer; false: a vector, an embedding or an output head */
     bool frozen;           /* true: never trained, has no gradient and no state */
     bool is_frozen_now;    /* true: not updated now, keeps gradient and state (train.freeze_schedule) */
-    struct frozen_codes *codes; /* not NULL: `value` holds FP8 codes and there is no master (nn/frozen.h) */
-    int number;                 /* index among the trained parameters of all pipeline stages */
-    bool repeated;           /* the last stage's copy of a tied embedding; not counted in the gradient norm */
-    bool adds_often;         /* backward accumulates into the gradient more than once per micro-batch */
-    tensor value, grad;      /* value and gradient of the local part */
+    struct frozen_codes
+        *codes;         /* not NULL: `value` holds FP8 codes and there is no master (nn/linear/frozen.h) */
+    int number;         /* index among the trained parameters of all pipeline stages */
+    bool repeated;      /* the last stage's copy of a tied embedding; not counted in the gradient norm */
+    bool adds_often;    /* backward accumulates into the gradient more than once per micro-batch */
+    tensor value, grad; /* value and gradient of the local part */
     plan_buffer grad_buffer; /* holds grad while a micro-batch's gradient is summed separately */
     parameter_shard shard;
 } parameter;

@@ -19,7 +19,7 @@ static inline bool shard_is_full(const tensor_shard *c) {
 }
 
 /* Reduces q's amaxes over the ranks. Order of calls: op_amax of this rank's part, this, op_scale, op_cast.
-   Skips amaxes of delayed scaling, which delayed_reduce (nn/delayed.h) reduces. */
+   Skips amaxes of delayed scaling, which delayed_reduce (nn/linear/delayed.h) reduces. */
 ott_status shard_reduce_amax(exec *cx, const tensor_shard *c, const qtensor *q);
 /* Quantizes this rank's part x into q like op_quantize, but with amaxes that are reduced over the ranks.
    OTT_ERR_CONFIG if the ranks split a scale block. */

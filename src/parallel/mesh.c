@@ -1,6 +1,6 @@
 /* parallel/mesh: arithmetic of the mesh. */
 #include "parallel/mesh.h"
-#include "base/size.h"
+#include "base/text/size.h"
 #include <stdio.h>
 
 static const char *const names[] = {

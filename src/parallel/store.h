@@ -23,7 +23,7 @@
 #define PARALLEL_STORE_H
 
 #include "base/arena.h"
-#include "nn/linear.h"
+#include "nn/linear/linear.h"
 
 /* When units are released after forward (torchtitan's fsdp_reshard_after_forward; model/run.h). */
 typedef enum store_reshard {

@@ -1,5 +1,5 @@
 /* parallel/store: assigns the rows of parameters to ranks. */
-#include "base/size.h"
+#include "base/text/size.h"
 #include "parallel/store.h"
 
 static int64_t row_elements(const parameter *p) {

@@ -1,6 +1,6 @@
 /* plan/count: counts and times the step that a dry run records. */
 #include "plan/count.h"
-#include "train/process_group.h"
+#include "run/process_group.h"
 #include <string.h>
 
 static const struct {

@@ -1,4 +1,4 @@
-/* plan/count: counts the work of one rank in a step. Opens the trainer on a dry run (train/memory_check.h),
+/* plan/count: counts the work of one rank in a step. Opens the trainer on a dry run (run/memory/check.h),
    as one rank of a simulated mesh. Counts every operation and collective that the first step records, and
    times them with a machine's rates. */
 #ifndef PLAN_COUNT_H
@@ -6,14 +6,14 @@
 
 #include "parallel/mesh.h"
 #include "plan/machine.h"
-#include "train/memory_check.h"
-#include "train/op_kinds.h"
+#include "run/memory/check.h"
+#include "monitor/op_kinds.h"
 
 /* The run to plan; all pointers are borrowed. */
 typedef struct count_request {
     mem *account;
     const machine *machine;
-    const config *cfg, *asked;  /* see memory_check (train/memory_check.h) */
+    const config *cfg, *asked;  /* see memory_check (run/memory/check.h) */
     const model_options *shape; /* the model of one rank */
     const mesh *mesh;
     /* Called with the trainer of the dry run; may be NULL. */

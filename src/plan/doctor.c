@@ -3,7 +3,7 @@
 #include "api/context.h"
 #include "backend/backend.h"
 #include "backend/loader.h"
-#include "base/str.h"
+#include "base/text/str.h"
 #include "comm/mpi.h"
 #include <dlfcn.h>
 #include <limits.h>

@@ -1,6 +1,6 @@
 /* plan/machine: the table of devices, and the time of operations on them. */
 #include "plan/machine.h"
-#include "base/str.h"
+#include "base/text/str.h"
 #include "tensor/gpus.h"
 #include <math.h>
 #include <stdio.h>

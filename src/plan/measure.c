@@ -1,11 +1,11 @@
 /* plan/measure: times the steps of a small model. */
 #include "plan/measure.h"
-#include "base/number.h"
-#include "base/size.h"
+#include "base/text/number.h"
+#include "base/text/size.h"
 #include "base/clock.h"
 #include "data/data.h"
 #include "model/init.h"
-#include "train/run.h"
+#include "run/run.h"
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>

@@ -2,12 +2,12 @@
 #include "plan/plan.h"
 #include "api/handle.h"
 #include "backend/backend.h"
-#include "checkpoint/hf_model.h"
-#include "checkpoint/peft.h"
+#include "folders/hf/model.h"
+#include "folders/peft.h"
 #include "plan/advice.h"
 #include "plan/measure.h"
-#include "plan/page.h"
-#include "train/run.h"
+#include "plan/page/page.h"
+#include "run/run.h"
 #include <stdio.h>
 #include <string.h>
 

@@ -1,6 +1,6 @@
 /* report/axis: computes axes. */
 #include "report/axis.h"
-#include "base/number.h"
+#include "base/text/number.h"
 #include <math.h>
 #include <stdio.h>
 #include <string.h>

@@ -1,6 +1,6 @@
 /* report/health: evaluates the FP8 health lines of a run: the worst tensors, and modules that left FP8. */
 #include "report/internal.h"
-#include "base/text.h"
+#include "base/text/text.h"
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>

@@ -1,8 +1,8 @@
 /* report/inspect: lists tensors one after the other, because statistics of a large model take minutes. */
 #include "report/inspect.h"
-#include "base/number.h"
-#include "formats/safetensors_format.h"
-#include "formats/shards.h"
+#include "base/text/number.h"
+#include "formats/safetensors/format.h"
+#include "formats/safetensors/shards.h"
 #include "fp8/cast.h"
 #include <inttypes.h>
 #include <stdio.h>

@@ -5,7 +5,7 @@
 #ifndef REPORT_INSPECT_H
 #define REPORT_INSPECT_H
 
-#include "base/str.h"
+#include "base/text/str.h"
 
 typedef struct inspect_options {
     bool statistics; /* true: add minimum, maximum, mean, deviation, zeros, NaNs and infinities */

@@ -2,7 +2,7 @@
 #ifndef REPORT_INTERNAL_H
 #define REPORT_INTERNAL_H
 
-#include "config/tree.h"
+#include "config/parse/tree.h"
 #include "formats/metrics.h"
 #include "report/report.h"
 #include <stdbool.h>

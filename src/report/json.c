@@ -1,5 +1,5 @@
 /* report/json: the comparison as JSON. */
-#include "base/json_write.h"
+#include "base/json/json_write.h"
 #include "report/page.h"
 
 static void append_runs(const report *r, int row, str *out) {

@@ -2,8 +2,8 @@
  * report/page: fills the template page.html with the data of the runs. Every "<" in the data is escaped, so
  * that a text of a run cannot end the script element.
  */
-#include "base/json_write.h"
-#include "base/number.h"
+#include "base/json/json_write.h"
+#include "base/text/number.h"
 #include "report/page.h"
 #include "report/curve.h"
 #include <stdio.h>

@@ -1,10 +1,10 @@
 /* report/report: writes summary.json, and reads run folders. */
 #include "report/report.h"
-#include "base/file.h"
-#include "base/json_member.h"
-#include "base/json_write.h"
-#include "base/json_text.h"
-#include "base/number.h"
+#include "base/file/file.h"
+#include "base/json/json_member.h"
+#include "base/json/json_write.h"
+#include "base/json/json_text.h"
+#include "base/text/number.h"
 #include "report/curve.h"
 #include <inttypes.h>
 #include <jansson.h>

@@ -3,13 +3,13 @@
  * self-contained page (report.html) and JSON.
  *
  * A run folder has metrics.jsonl (keys step, loss, val_loss, lr, grad_norm, tps, and the health lines of
- * train/health.h), summary.json, and optionally config.toml and sample.txt. All runs are compared with the
+ * monitor/health.h), summary.json, and optionally config.toml and sample.txt. All runs are compared with the
  * first folder. Runs whose config.toml differs only in the seed are one row, with means and standard errors.
  */
 #ifndef REPORT_REPORT_H
 #define REPORT_REPORT_H
 
-#include "base/str.h"
+#include "base/text/str.h"
 
 /* A phase is a part of a run with one recipe. */
 enum { REPORT_MOST_PHASES = 64 };

@@ -2,7 +2,7 @@
  * report/settings: reads the seed from config.toml, and finds the differences between two runs. Ottava writes
  * every key to config.toml. A key that only one run has comes from another version, and is ignored.
  */
-#include "config/toml.h"
+#include "config/parse/toml.h"
 #include "report/internal.h"
 #include <string.h>
 

@@ -1,5 +1,5 @@
 /* report/text: formats numbers and verdicts as text. */
-#include "base/text.h"
+#include "base/text/text.h"
 #include "report/internal.h"
 #include <math.h>
 #include <string.h>

@@ -36,7 +36,7 @@ typedef struct device_link {
     unsigned char bytes[384];
 } device_link;
 
-struct group; /* defined in tensor/group.h */
+struct group; /* defined in tensor/group/group.h */
 
 /* A process group over NCCL, with one device for each process. */
 typedef struct device_group {

@@ -1,7 +1,7 @@
 /* tensor/dry_run: counts allocations instead of making them. */
 #include "tensor/dry_run.h"
-#include "base/size.h"
-#include "tensor/group_staging.h"
+#include "base/text/size.h"
+#include "tensor/group/group_staging.h"
 #include "tensor/host.h"
 #include <string.h>
 

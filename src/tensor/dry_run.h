@@ -22,7 +22,7 @@ typedef struct dry_run_listener {
 } dry_run_listener;
 void dry_run_listen(device *d, const dry_run_listener *l); /* l must stay valid; NULL: no callbacks */
 /* Opens a fake group: collectives are checked and reported to the listener, no data moves. On a dry run of a
-   GPU, collectives reserve staging memory (tensor/group_staging.h). Close the group with group_close. */
+   GPU, collectives reserve staging memory (tensor/group/group_staging.h). Close the group with group_close. */
 ott_status dry_run_group_open(mem *account, int rank, int size, group **out);
 /* Counts `count` elements of `size` bytes as host memory that is never released. If the dry run imitates a
    CPU, counts them as device memory. */

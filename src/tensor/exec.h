@@ -6,7 +6,7 @@
 #define TENSOR_EXEC_H
 
 #include "base/cancellation.h"
-#include "tensor/group.h"
+#include "tensor/group/group.h"
 #include "tensor/plan.h"
 
 typedef enum phase {

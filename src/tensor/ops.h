@@ -15,10 +15,10 @@
 #ifndef TENSOR_OPS_H
 #define TENSOR_OPS_H
 
-#include "tensor/activate.h"
-#include "tensor/attention.h"
-#include "tensor/route.h"
-#include "tensor/statistics.h"
+#include "tensor/rules/activate.h"
+#include "tensor/rules/attention.h"
+#include "tensor/rules/route.h"
+#include "tensor/rules/statistics.h"
 #include "tensor/step_state.h"
 #include "tensor/operand.h"
 #include <stddef.h>

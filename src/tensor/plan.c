@@ -1,6 +1,6 @@
 /* tensor/plan: records, packs and replays the buffers of a step; opens buffers in immediate mode. */
 #include "tensor/plan.h"
-#include "base/size.h"
+#include "base/text/size.h"
 #include <stdlib.h>
 #include <string.h>
 

@@ -2,7 +2,7 @@
 #ifndef TOKENIZER_BPE_H
 #define TOKENIZER_BPE_H
 
-#include "tokenizer/text.h"
+#include "tokenizer/text/text.h"
 
 typedef struct merge_slot {
     uint32_t left, right; /* ids of the two tokens */

@@ -1,8 +1,8 @@
 /* tokenizer/chat: finds the template, renders conversations, and marks the assistant's tokens. */
 #define _GNU_SOURCE /* declares timegm */
 #include "tokenizer/chat.h"
-#include "base/file.h"
-#include "base/text.h"
+#include "base/file/file.h"
+#include "base/text/text.h"
 #include "tokenizer/internal.h"
 #include <inttypes.h>
 #include <stdlib.h>

@@ -5,10 +5,10 @@
 #define TOKENIZER_INTERNAL_H
 
 #include "base/arena.h"
-#include "base/json_member.h"
+#include "base/json/json_member.h"
 #include "tokenizer/bpe.h"
 #include "tokenizer/regex.h"
-#include "tokenizer/text.h"
+#include "tokenizer/text/text.h"
 #include "tokenizer/tokenizer.h"
 #include <jansson.h>
 

@@ -1,7 +1,7 @@
 /* tokenizer/json: checked reading of the members of a tokenizer's JSON files. */
 #include "tokenizer/internal.h"
-#include "base/file.h"
-#include "base/json_text.h"
+#include "base/file/file.h"
+#include "base/json/json_text.h"
 #include <inttypes.h>
 
 #define FILE_LIMIT (INT64_C(256) << 20) /* maximum bytes of a file; the largest known files have 40 MB */

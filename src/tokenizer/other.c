@@ -1,6 +1,6 @@
 /* tokenizer/other: recognizes tokenizer files other than tokenizer.json, which are not supported, and reports
    how to convert them. */
-#include "base/file.h"
+#include "base/file/file.h"
 #include "tokenizer/internal.h"
 #include <limits.h>
 #include <stdio.h>

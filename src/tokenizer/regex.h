@@ -2,7 +2,7 @@
 #ifndef TOKENIZER_REGEX_H
 #define TOKENIZER_REGEX_H
 
-#include "tokenizer/text.h"
+#include "tokenizer/text/text.h"
 
 /* Characters that \w matches in both of Hugging Face's regular expression engines, for use in [...]. */
 #define COMMON_WORDS                                                                                         \

@@ -1,6 +1,6 @@
 /* tokenizer/template: loads the tokens that the post-processor adds to a text, and the BOS, EOS and stop ids
    from the other files in the folder. */
-#include "base/file.h"
+#include "base/file/file.h"
 #include "tokenizer/internal.h"
 #include <inttypes.h>
 #include <limits.h>

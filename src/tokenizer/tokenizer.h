@@ -9,7 +9,7 @@
 #ifndef TOKENIZER_TOKENIZER_H
 #define TOKENIZER_TOKENIZER_H
 
-#include "base/str.h"
+#include "base/text/str.h"
 #include "base/cancellation.h"
 
 typedef struct tokenizer tokenizer;

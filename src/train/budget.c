@@ -1,6 +1,6 @@
 /* train/budget: finds the smallest number of blocks that must be recomputed. */
 #include "train/budget.h"
-#include "base/size.h"
+#include "base/text/size.h"
 
 /* Applies choice n of 0 to 2 * layers. Up to `layers`, the first n blocks recompute all but matrix products.
    Above, the first n - layers blocks recompute everything, and the others all but matrix products. */

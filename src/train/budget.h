@@ -6,7 +6,7 @@
 
 #include "base/log.h"
 #include "model/model.h"
-#include "tensor/group_host.h"
+#include "tensor/group/group_host.h"
 
 typedef struct budget {
     double share; /* from 0 (memory with all blocks recomputed) to 1 (memory with no block recomputed) */

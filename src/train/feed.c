@@ -1,6 +1,6 @@
 /* train/feed: fills micro-batches in staging memory and copies them to the device. */
 #include "train/feed.h"
-#include "base/size.h"
+#include "base/text/size.h"
 #include "tensor/dry_run.h"
 #include <string.h>
 

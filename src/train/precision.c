@@ -1,7 +1,7 @@
 /* train/precision: reads the keys of [float8] into recipes, phases and rules. */
 #include "train/precision.h"
-#include "base/str.h"
-#include "config/number.h"
+#include "base/text/str.h"
+#include "config/parse/number.h"
 #include "fp8/recipe_names.h"
 #include "fp8/recipe_text.h"
 #include <math.h>
@@ -173,7 +173,7 @@ static accumulate_mode mode_of(config_sum sum, bool fast) {
     case SUM_HOPPER_FAST: return ACCUMULATE_HOPPER_FAST;
     case SUM_HOPPER_SPLIT: return ACCUMULATE_HOPPER_SPLIT;
     case SUM_TILE32: return ACCUMULATE_TILE32;
-    case SUM_AUTO: /* train/auto_keys has not chosen yet */
+    case SUM_AUTO: /* run/auto_keys has not chosen yet */
     case SUM_FP32: break;
     }
     return ACCUMULATE_FP32;

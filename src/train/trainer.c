@@ -1,6 +1,6 @@
 /* train/trainer: opens a trainer, converts and loads its model. */
 #include "train/trainer_parts.h"
-#include "base/size.h"
+#include "base/text/size.h"
 #include "comm/self.h"
 
 /* ---- buffers ---- */

@@ -1,13 +1,13 @@
 /* train/trainer: a model with everything a training step needs: device buffers, memory plans, data,
    optimizer. Runs one training step or one evaluation, changes the recipe, and finds where a non-finite value
-   first appeared. train/loop calls its functions. With several ranks, all ranks make the same calls. */
+   first appeared. run/loop calls its functions. With several ranks, all ranks make the same calls. */
 #ifndef TRAIN_TRAINER_H
 #define TRAIN_TRAINER_H
 
 #include "checkpoint/checkpoint.h"
 #include "model/convert.h"
 #include "model/run.h"
-#include "tensor/group_host.h"
+#include "tensor/group/group_host.h"
 #include "train/feed.h"
 #include "train/replay.h"
 #include "train/stage.h"

@@ -1,6 +1,6 @@
 /* api_case: helpers for the tests of the public API. */
 #include "api/api_case.h"
-#include "api/tensor.h"
+#include "api/fp8/tensor.h"
 #include "backend/open.h"
 #include <stdio.h>
 #include <stdlib.h>

@@ -1,7 +1,7 @@
 /* Generators of the public API: texts in several calls, wrong calls with the handle, wrong options. */
 #define _GNU_SOURCE
 #include "api/api_case.h"
-#include "base/file.h"
+#include "base/file/file.h"
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>

@@ -3,7 +3,7 @@
 #define _GNU_SOURCE
 #include "api/api_case.h"
 #include "base/comma_locale.h"
-#include "base/file.h"
+#include "base/file/file.h"
 #include <ctype.h>
 #include <stdio.h>
 #include <stdlib.h>

@@ -4,7 +4,7 @@
  * module. So the program's embedding is frozen, and the modules get its output as input.
  */
 #include "api/module_case.h"
-#include "api/tensor.h"
+#include "api/fp8/tensor.h"
 #include "base/rng.h"
 #include "checkpoint/folder.h"
 #include "comm/self.h"

@@ -1,5 +1,5 @@
 /* Checkpoints of modules: resumed training has the same bits; errors name damaged files and wrong tensors. */
-#include "api/module.h"
+#include "api/module/module.h"
 #include "api/module_case.h"
 #include <stdio.h>
 #include <stdlib.h>

@@ -3,7 +3,7 @@
  * sizes that depend on each other.
  */
 #include "backend/op_case.h"
-#include "tensor/moment.h"
+#include "tensor/rules/moment.h"
 #include <string.h>
 
 #define SIZE(letter) c->size[(letter) - 'A']

@@ -3,7 +3,7 @@
  * the clocks.
  */
 #include "base/clock.h"
-#include "base/file.h"
+#include "base/file/file.h"
 #include "base/staging.h"
 #include <fcntl.h>
 #include <signal.h>

@@ -1,6 +1,6 @@
 /* Reads and writes members of JSON objects. Errors name a missing member, or a member of the wrong type. */
-#include "base/json_member.h"
-#include "base/json_write.h"
+#include "base/json/json_member.h"
+#include "base/json/json_write.h"
 #include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>

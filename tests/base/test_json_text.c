@@ -1,5 +1,5 @@
 /* Parses JSON: valid texts, invalid texts, and texts for which one allocation fails. */
-#include "base/json_text.h"
+#include "base/json/json_text.h"
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -96,7 +96,7 @@ static void wrong_texts_are_not_memory(void **state) {
     }
 }
 
-/* base/json_text checks the syntax itself. It must agree with jansson. */
+/* base/json/json_text checks the syntax itself. It must agree with jansson. */
 static void grammar(void **state) {
     (void)state;
     static const char *const valid[] = {"{}",

@@ -2,7 +2,7 @@
    tests checked arithmetic. */
 #include "base/limit.h"
 #include "base/mem.h"
-#include "base/size.h"
+#include "base/text/size.h"
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>

@@ -1,5 +1,5 @@
 /* Strings: growing, failed growth, JSON literals, UTF-8, nearest matches, patterns, numbers. */
-#include "base/str.h"
+#include "base/text/str.h"
 #include <math.h>
 #include <stdio.h>
 #include <string.h>

@@ -1,9 +1,9 @@
 /* Converts numbers to text and back in a program with a decimal comma in its locale. */
 #define _GNU_SOURCE
-#include "base/text.h"
+#include "base/text/text.h"
 #include "base/comma_locale.h"
 #include "base/log.h"
-#include "base/str.h"
+#include "base/text/str.h"
 #include <stdio.h>
 #include <string.h>
 #include <setjmp.h>

@@ -2,9 +2,9 @@
 #define _GNU_SOURCE
 #include "checkpoint/run_folder.h"
 #include "backend/open.h"
-#include "base/file.h"
+#include "base/file/file.h"
 #include "base/rng.h"
-#include "checkpoint/hf_model.h"
+#include "folders/hf/model.h"
 #include "nn/layer_harness.h"
 #include <setjmp.h>
 #include <stdarg.h>

@@ -1,7 +1,7 @@
 /* Tests saving, loading, finding and removing checkpoints. test_damage.c tests damaged checkpoints. */
 #define _GNU_SOURCE
-#include "base/file.h"
-#include "formats/safetensors.h"
+#include "base/file/file.h"
+#include "formats/safetensors/safetensors.h"
 #include "checkpoint/run_folder.h"
 #include <setjmp.h>
 #include <signal.h>

@@ -1,7 +1,7 @@
 /* Tests checkpoints that are damaged, incomplete, forged or of another model. Loading must fail with one line
    that names the file, the damage and the fix, and must not change the model. */
 #define _GNU_SOURCE
-#include "base/file.h"
+#include "base/file/file.h"
 #include "checkpoint/run_folder.h"
 #include <jansson.h>
 #include <setjmp.h>

@@ -11,10 +11,10 @@
 #include <cmocka.h>
 
 #include "base/rng.h"
-#include "checkpoint/hf_model.h"
-#include "checkpoint/hf_places.h"
-#include "checkpoint/hf_save.h"
-#include "checkpoint/tensors.h"
+#include "folders/hf/model.h"
+#include "folders/hf/places.h"
+#include "folders/hf/save.h"
+#include "folders/tensors.h"
 #include "comm/ranks.h"
 #include "model/init.h"
 #include "model/tiny_model.h"

@@ -11,10 +11,10 @@
 #include <string.h>
 #include <cmocka.h>
 
-#include "checkpoint/hf_model.h"
-#include "checkpoint/hf_save.h"
+#include "folders/hf/model.h"
+#include "folders/hf/save.h"
 #include "checkpoint/run_folder.h"
-#include "formats/shards.h"
+#include "formats/safetensors/shards.h"
 #include "model/cache.h"
 #include "model/tiny_model.h"
 #include "nn/golden.h"

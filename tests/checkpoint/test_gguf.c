@@ -11,10 +11,10 @@
 #include <string.h>
 #include <cmocka.h>
 
-#include "checkpoint/gguf_save.h"
-#include "checkpoint/hf_model.h"
+#include "folders/gguf_save.h"
+#include "folders/hf/model.h"
 #include "checkpoint/run_folder.h"
-#include "formats/shards.h"
+#include "formats/safetensors/shards.h"
 #include "model/tiny_model.h"
 #include "support/gguf_reader.h"
 

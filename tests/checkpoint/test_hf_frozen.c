@@ -4,10 +4,10 @@
  * twice are refused.
  */
 #include "base/rng.h"
-#include "formats/shards.h"
+#include "formats/safetensors/shards.h"
 #include "model/convert.h"
-#include "checkpoint/hf_model.h"
-#include "checkpoint/hf_save.h"
+#include "folders/hf/model.h"
+#include "folders/hf/save.h"
 #include "checkpoint/run_folder.h"
 #include <math.h>
 #include <setjmp.h>

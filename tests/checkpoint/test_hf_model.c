@@ -3,16 +3,16 @@
  * folder, FP8. (transformers computes the same results from such folders. This was checked manually for all
  * five families.)
  */
-#include "base/file.h"
+#include "base/file/file.h"
 #include "base/rng.h"
 #include "fp8/cast.h"
 #include "fp8/reference.h"
-#include "formats/hf_config.h"
-#include "formats/shards.h"
+#include "formats/hf/config.h"
+#include "formats/safetensors/shards.h"
 #include "model/convert.h"
 #include "nn/draw.h"
-#include "checkpoint/hf_model.h"
-#include "checkpoint/hf_save.h"
+#include "folders/hf/model.h"
+#include "folders/hf/save.h"
 #include "checkpoint/run_folder.h"
 #include <jansson.h>
 #include <math.h>

@@ -5,9 +5,9 @@
  */
 #define _GNU_SOURCE
 #include "backend/open.h"
-#include "base/file.h"
-#include "checkpoint/hf_model.h"
-#include "checkpoint/hf_save.h"
+#include "base/file/file.h"
+#include "folders/hf/model.h"
+#include "folders/hf/save.h"
 #include "checkpoint/run_folder.h"
 #include "checkpoint/writer.h"
 #include "comm/ranks.h"

@@ -15,7 +15,7 @@
 #include "comm/collectives.h"
 #include "cpu/cpu.h"
 #include "fp8/cast.h"
-#include "tensor/group_host.h"
+#include "tensor/group/group_host.h"
 
 rank_run collectives_ranks[RANKS_MAX];
 

@@ -1,13 +1,13 @@
 /*
  * Compares the collectives of any transport with plain loops. The tests of comm/threads, comm/mpi and
- * cuda/nccl_group run these comparisons. A test's body runs on each of `size` ranks. Afterwards
+ * cuda/nccl/group run these comparisons. A test's body runs on each of `size` ranks. Afterwards
  * collectives_ranks has all ranks' results in every process.
  */
 #ifndef TESTS_COMM_COLLECTIVES_H
 #define TESTS_COMM_COLLECTIVES_H
 
 #include "tensor/exec.h"
-#include "tensor/group.h"
+#include "tensor/group/group.h"
 
 enum { RANKS_MAX = 4, COLUMNS = 5, ROWS_MAX = 16, COLLECTIVES_COUNT = ROWS_MAX * COLUMNS };
 

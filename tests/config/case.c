@@ -1,6 +1,6 @@
 /* config/case: writes a configuration to a file, parses it, and checks errors. */
 #include "config/case.h"
-#include "base/file.h"
+#include "base/file/file.h"
 #include <stdio.h>
 #include <stdlib.h>
 #include <unistd.h>

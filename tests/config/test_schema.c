@@ -5,7 +5,7 @@
 #define _GNU_SOURCE
 #include "config/case.h"
 #include "base/arena.h"
-#include "base/file.h"
+#include "base/file/file.h"
 #include "config/table.h"
 #include <dirent.h>
 #include <stdio.h>

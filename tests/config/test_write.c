@@ -2,7 +2,7 @@
    differences between configurations are found. */
 #include "config/case.h"
 #include "config/compat/alias.h"
-#include "config/number.h"
+#include "config/parse/number.h"
 #include "config/table.h"
 #include <float.h>
 #include <stdio.h>

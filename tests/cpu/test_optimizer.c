@@ -4,7 +4,7 @@
  */
 #include "arrays.h"
 #include "devices.h"
-#include "tensor/moment.h"
+#include "tensor/rules/moment.h"
 #include <float.h>
 #include <math.h>
 

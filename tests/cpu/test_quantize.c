@@ -1,5 +1,5 @@
 /*
- * cpu/quantize and cpu/convert: compares every ISA level and several numbers of threads with fp8/reference
+ * cpu/quantize/quantize and cpu/quantize/convert: compares every ISA level and several numbers of threads with fp8/reference
  * and fp8/cast, bit for bit.
  */
 #include <stdarg.h>

@@ -1,5 +1,5 @@
 /*
- * tests/cuda/attention_interpreter: runs a graph of cuda/attention_graph on the CPU, operation by operation.
+ * tests/cuda/attention_interpreter: runs a graph of cuda/attention/attention_graph on the CPU, operation by operation.
  * Sums are in double. Every tensor is rounded to its type. Tensors with memory are stored and reloaded
  * through their strides and offsets.
  *
@@ -9,7 +9,7 @@
 #ifndef ATTENTION_INTERPRETER_H
 #define ATTENTION_INTERPRETER_H
 
-#include "cuda/attention_graph.h"
+#include "cuda/attention/attention_graph.h"
 
 /* data[uid]: memory of each tensor; bytes[uid]: its size. Returns NULL, or an error message (such as for a
    store outside of a tensor's memory). */

@@ -1,7 +1,7 @@
-/* tests/cuda/attention_shim: implements the functions of cuda/attention_cudnn that the backend calls. */
+/* tests/cuda/attention_shim: implements the functions of cuda/attention/attention_cudnn that the backend calls. */
 #include "attention_shim.h"
 #include "attention_interpreter.h"
-#include "cuda/attention_cudnn.h"
+#include "cuda/attention/attention_cudnn.h"
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>

@@ -2,11 +2,11 @@
 # cublaslt.c, nccl.c), and the tests that run on this emulated GPU (OTTAVA_TEST_DEVICE=cuda). In this folder,
 # .cu files are compiled as C++.
 file(GLOB cuda_sources CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/src/cuda/*.c
-    ${PROJECT_SOURCE_DIR}/src/cuda/*.cu)
+    ${PROJECT_SOURCE_DIR}/src/cuda/*/*.c ${PROJECT_SOURCE_DIR}/src/cuda/*/*.cu)
 set(cuda_boundary ${cuda_sources}) # only for a plugin: these tests link the library itself
-list(FILTER cuda_boundary INCLUDE REGEX "/(plugin|status|mem|nccl_library)\\.c$")
+list(FILTER cuda_boundary INCLUDE REGEX "/(plugin|status|mem|nccl/library)\\.c$")
 list(REMOVE_ITEM cuda_sources ${cuda_boundary})
-list(FILTER cuda_boundary EXCLUDE REGEX "/nccl_library\\.c$") # nccl.c replaces it
+list(FILTER cuda_boundary EXCLUDE REGEX "/nccl/library\\.c$") # tests/cuda/nccl.c replaces it
 # An interpreter of cuDNN's graphs replaces cuDNN.
 list(FILTER cuda_sources EXCLUDE REGEX "/attention_cudnn\\.c$")
 set(cuda_kernels ${cuda_sources})
@@ -87,8 +87,8 @@ awk -f cuda/libcuda.awk > '${calls}'"
       default
                         LIBRARY_OUTPUT_DIRECTORY ${CMAKE_CURRENT_BINARY_DIR}/stand_in)
   add_executable(cuda_test_attention_plans cuda/test_attention_plans.c
-      ${PROJECT_SOURCE_DIR}/src/cuda/attention_cudnn.c
-                 ${PROJECT_SOURCE_DIR}/src/cuda/attention_graph.c)
+      ${PROJECT_SOURCE_DIR}/src/cuda/attention/attention_cudnn.c
+                 ${PROJECT_SOURCE_DIR}/src/cuda/attention/attention_graph.c)
   target_link_libraries(cuda_test_attention_plans PRIVATE ottava_base PkgConfig::CMOCKA ${CMAKE_DL_LIBS})
   add_dependencies(cuda_test_attention_plans stand_in_cuda)
   add_dependencies(cuda cuda_test_attention_plans)

@@ -428,7 +428,7 @@ static const char *error_text(int result) {
                                        : "another error";
 }
 
-/* Replaces src/cuda/nccl_library.c. */
+/* Replaces src/cuda/nccl/library.c. */
 ott_status nccl_library(const nccl_calls **out) {
     static const nccl_calls calls = {.version = get_version,
                                      .make_id = make_id,

@@ -2,7 +2,7 @@
 #ifndef NCCL_PROCESSES_H
 #define NCCL_PROCESSES_H
 
-#include "cuda/nccl.h"
+#include "cuda/nccl/nccl.h"
 
 extern const nccl_calls nccl_processes;
 

@@ -1,4 +1,4 @@
-# `awk -f plant.awk -v out=FOLDER faults.def SOURCE...` copies the sources to out/cuda and adds the faults of
+# `awk -f plant.awk -v out=FOLDER faults.def SOURCE...` copies the sources src/PATH to FOLDER/PATH and adds the faults of
 # faults.def. Each fault is enabled by its number (planted.h). out/faults.txt lists number, name, build and
 # command of each fault. The build is "missing" if the source no longer contains the line that the fault
 # changes.
@@ -25,9 +25,9 @@ FILENAME ~ /faults\.def$/ {
 
 FNR == 1 {
     if (to) close(to)
-    n = split(FILENAME, path, "/")
-    source = path[n]
-    to = out "/cuda/" source
+    source = FILENAME
+    sub(/.*\/src\//, "", source)
+    to = out "/" source
     printf "#line 1 \"%s\"\n", FILENAME > to
 }
 

@@ -7,7 +7,7 @@
 #include <setjmp.h>
 #include <cmocka.h>
 
-#include "cuda/attention_cudnn.h"
+#include "cuda/attention/attention_cudnn.h"
 #include <dirent.h>
 #include <stdio.h>
 #include <string.h>

@@ -12,7 +12,7 @@
 #include <cmocka.h>
 
 #include "backend/open.h"
-#include "base/str.h"
+#include "base/text/str.h"
 #include "cudart.h"
 #include "support/page.h"
 #include "tensor/exec.h"

@@ -16,7 +16,7 @@
 #include <cmocka.h>
 
 #include "backend/open.h"
-#include "base/str.h"
+#include "base/text/str.h"
 #include "cudart.h"
 #include "support/page.h"
 #include "train/train_fixture.h"

@@ -13,7 +13,7 @@
 #include "base/collected.h"
 #include "eval/eval.h"
 #include "generate/generate.h"
-#include "train/export.h"
+#include "export/export.h"
 #include "train/train_fixture.h"
 
 enum { STEPS = 4, BREAK = 2 };

@@ -4,18 +4,22 @@
 # unless a run selects one.
 set(planted ${CMAKE_CURRENT_BINARY_DIR}/planted)
 set(here ${CMAKE_CURRENT_SOURCE_DIR}/cuda)
-file(GLOB planted_from CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/src/cuda/*.h)
+file(GLOB planted_from CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/src/cuda/*.h
+    ${PROJECT_SOURCE_DIR}/src/cuda/*/*.h)
 # Sources outside of src/cuda that get planted faults too: a training step on the GPU depends on them.
-set(planted_hosts nn/linear.c parallel/store_gather.c parallel/store_reduce.c train/replay.c)
+set(planted_hosts nn/linear/linear.c parallel/store_gather.c parallel/store_reduce.c train/replay.c)
 list(TRANSFORM planted_hosts PREPEND ${PROJECT_SOURCE_DIR}/src/)
 list(PREPEND planted_from ${cuda_sources} ${planted_hosts})
-list(TRANSFORM planted_from REPLACE ".*/" "${planted}/cuda/" OUTPUT_VARIABLE planted_files)
-file(MAKE_DIRECTORY ${planted}/cuda)
+list(TRANSFORM planted_from REPLACE ".*/src/" "${planted}/" OUTPUT_VARIABLE planted_files)
+foreach(file IN LISTS planted_files)
+  get_filename_component(folder ${file} DIRECTORY)
+  file(MAKE_DIRECTORY ${folder})
+endforeach()
 add_custom_command(OUTPUT ${planted_files} ${planted}/faults.txt VERBATIM
                    DEPENDS ${planted_from} ${here}/plant.awk ${here}/faults.def
                    COMMAND awk -f ${here}/plant.awk -v out=${planted} ${here}/faults.def ${planted_from})
-list(TRANSFORM cuda_sources REPLACE ".*/" "${planted}/cuda/" OUTPUT_VARIABLE planted_sources)
-list(TRANSFORM planted_hosts REPLACE ".*/" "${planted}/cuda/")
+list(TRANSFORM cuda_sources REPLACE ".*/src/" "${planted}/" OUTPUT_VARIABLE planted_sources)
+list(TRANSFORM planted_hosts REPLACE ".*/src/" "${planted}/")
 list(REMOVE_ITEM planted_files ${planted_hosts}) # these are not sources of the CUDA backend
 set(planted_kernels ${planted_sources})
 list(FILTER planted_kernels INCLUDE REGEX "\\.cu$")
@@ -73,5 +77,5 @@ trust_test(faults ${here}/trust.sh faults)
 # Tests of the machine code that nvcc makes.
 if(TARGET ottava_plugin)
   trust_test(machine ${here}/machine.sh ${PROJECT_BINARY_DIR}/CMakeFiles/ottava_plugin.dir)
-  trust_test(vectors ${here}/vectors.sh ${PROJECT_BINARY_DIR}/CMakeFiles/ottava_plugin.dir/src/cuda)
+  trust_test(vectors ${here}/vectors.sh ${PROJECT_BINARY_DIR}/CMakeFiles/ottava_plugin.dir/src/cuda/kernels)
 endif()

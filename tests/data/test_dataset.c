@@ -1,7 +1,7 @@
 /* Tests text as bytes, synthetic tokens, and the order of rows: shares of a text, UTF-8, windows, epochs. */
 #include "support/folder.h"
 #include "data/dataset.h"
-#include "base/str.h"
+#include "base/text/str.h"
 #include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>

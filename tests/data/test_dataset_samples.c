@@ -3,7 +3,7 @@
  * Packing may change the row of a sample and its position, but not its tokens and targets.
  */
 #include "support/folder.h"
-#include "base/file.h"
+#include "base/file/file.h"
 #include "data/rows.h"
 #include "tokenizer/tokenizer_case.h"
 #include <jansson.h>

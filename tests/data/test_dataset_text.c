@@ -3,7 +3,7 @@
  * shares, order, determinism.
  */
 #include "support/folder.h"
-#include "base/str.h"
+#include "base/text/str.h"
 #include "data/rows.h"
 #include "support/token_file.h"
 #include <math.h>

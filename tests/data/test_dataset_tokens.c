@@ -3,7 +3,7 @@
  * ids out of range.
  */
 #include "support/folder.h"
-#include "base/file.h"
+#include "base/file/file.h"
 #include "data/rows.h"
 #include "support/token_file.h"
 #include <setjmp.h>

@@ -11,14 +11,14 @@
 #include <cmocka.h>
 
 #include "backend/open.h"
-#include "base/file.h"
+#include "base/file/file.h"
 #include "data/dataset.h"
 #include "support/token_file.h"
 #include "model/cache.h"
-#include "checkpoint/hf_save.h"
+#include "folders/hf/save.h"
 #include "eval/eval.h"
 #include "eval/row.h"
-#include "formats/safetensors.h"
+#include "formats/safetensors/safetensors.h"
 #include "train/train_fixture.h"
 
 #define WINDOW 64

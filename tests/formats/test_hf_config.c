@@ -4,11 +4,11 @@
  */
 #define _GNU_SOURCE
 #include "support/folder.h"
-#include "formats/hf_config.h"
-#include "formats/hf_config_keys.h"
+#include "formats/hf/config.h"
+#include "formats/hf/config_keys.h"
 #include "formats/json_edit.h"
-#include "formats/shards.h"
-#include "base/file.h"
+#include "formats/safetensors/shards.h"
+#include "base/file/file.h"
 #include <inttypes.h>
 #include <jansson.h>
 #include <setjmp.h>

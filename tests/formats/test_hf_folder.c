@@ -2,8 +2,8 @@
    and that no link out of the folder is followed. */
 #define _GNU_SOURCE
 #include "support/folder.h"
-#include "formats/hf_folder.h"
-#include "base/file.h"
+#include "formats/hf/folder.h"
+#include "base/file/file.h"
 #include "base/rng.h"
 #include <setjmp.h>
 #include <stdarg.h>

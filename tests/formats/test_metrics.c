@@ -2,10 +2,10 @@
    lines. */
 #include "support/folder.h"
 #include "formats/metrics.h"
-#include "base/number.h"
-#include "base/file.h"
+#include "base/text/number.h"
+#include "base/file/file.h"
 #include "base/rng.h"
-#include "base/str.h"
+#include "base/text/str.h"
 #include <locale.h>
 #include <math.h>
 #include <setjmp.h>

@@ -1,10 +1,10 @@
 /* Safetensors: the exact bytes that the writer makes, files that are written and read back, and malicious
    files. */
 #include "support/folder.h"
-#include "formats/safetensors.h"
-#include "base/file.h"
+#include "formats/safetensors/safetensors.h"
+#include "base/file/file.h"
 #include "base/rng.h"
-#include "base/str.h"
+#include "base/text/str.h"
 #include "fp8/dtype.h"
 #include <inttypes.h>
 #include <setjmp.h>

@@ -2,10 +2,10 @@
    malicious indexes. */
 #define _GNU_SOURCE
 #include "support/folder.h"
-#include "formats/shards.h"
-#include "base/file.h"
+#include "formats/safetensors/shards.h"
+#include "base/file/file.h"
 #include "base/rng.h"
-#include "base/str.h"
+#include "base/text/str.h"
 #include "fp8/cast.h"
 #include <dirent.h>
 #include <inttypes.h>

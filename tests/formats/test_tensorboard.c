@@ -3,7 +3,7 @@
 #include "support/folder.h"
 #include "formats/tensorboard.h"
 #include "base/clock.h"
-#include "base/file.h"
+#include "base/file/file.h"
 #include <math.h>
 #include <setjmp.h>
 #include <signal.h>

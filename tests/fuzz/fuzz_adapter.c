@@ -3,7 +3,7 @@
  * adapters. This configuration, written as TOML and parsed again, must stay the same.
  */
 #include "fuzz.h"
-#include "checkpoint/peft.h"
+#include "folders/peft.h"
 #include <stdio.h>
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t bytes) {

@@ -4,7 +4,7 @@
  * configuration.
  */
 #include "fuzz.h"
-#include "formats/hf_config.h"
+#include "formats/hf/config.h"
 #include <string.h>
 
 static void write_and_read(mem *account, const hf_config *c, const char *original) {

@@ -4,7 +4,7 @@
  */
 #include "fuzz.h"
 #include "formats/metrics.h"
-#include "base/file.h"
+#include "base/file/file.h"
 #include <string.h>
 
 static void read_all(mem *account, const char *path) {

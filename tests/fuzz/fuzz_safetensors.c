@@ -1,7 +1,7 @@
 /* Safetensors files. Input: the file. It is opened, its tensors are listed and searched for, and the ends of
    every tensor are read. */
 #include "fuzz.h"
-#include "formats/safetensors.h"
+#include "formats/safetensors/safetensors.h"
 #include <string.h>
 
 static void read_tensor(const safetensors *f, const safetensors_entry *e) {

@@ -3,7 +3,7 @@
  * be in the index's folder.
  */
 #include "fuzz.h"
-#include "formats/shards.h"
+#include "formats/safetensors/shards.h"
 #include <string.h>
 
 static void write_shard(const char *name, const char *header, int64_t bytes) {

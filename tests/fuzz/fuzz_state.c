@@ -4,7 +4,7 @@
  * written back the same.
  */
 #include "fuzz.h"
-#include "checkpoint/json.h"
+#include "folders/json_file.h"
 #include "checkpoint/state.h"
 #include "checkpoint/run_history.h"
 #include "checkpoint/run_sources.h"
@@ -15,7 +15,7 @@ static const char *write_sealed(mem *account, const char *name, const uint8_t *d
     str text = {.account = account};
     json_t *root = json_loadb((const char *)data, bytes, JSON_REJECT_DUPLICATES, NULL);
     const char *path;
-    if (json_is_object(root) && checkpoint_json_print(root, &text) == OTT_OK)
+    if (json_is_object(root) && json_file_print(root, &text) == OTT_OK)
         path = fuzz_file(name, text.text, (size_t)text.length);
     else
         path = fuzz_file(name, data, bytes);

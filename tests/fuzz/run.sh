@@ -34,13 +34,13 @@ words() {
     metrics | summary) grep -ohE '"[A-Za-z_0-9]{3,30}"' "$root"/src/formats/metrics*.c \
         "$root/src/report/report.c" | tr -d '"' ;;
     float8) grep -ohE '"[A-Za-z_0-9.]{3,30}"' "$root"/src/checkpoint/float8.c \
-        "$root"/src/formats/safetensors.c | tr -d '"' ;;
-    adapter) grep -ohE '"[A-Za-z_]{1,30}"' "$root"/src/checkpoint/peft.c | tr -d '"' ;;
+        "$root"/src/formats/safetensors/safetensors.c | tr -d '"' ;;
+    adapter) grep -ohE '"[A-Za-z_]{1,30}"' "$root"/src/folders/peft.c | tr -d '"' ;;
     eval_row) grep -ohE '"[A-Za-z_]{3,30}"' "$root"/src/eval/row.c | tr -d '"' ;;
     tokens | jsonl) grep -ohE '"[A-Za-z_]{3,30}"' "$root"/src/data/dataset*.c | tr -d '"' ;;
     jinja) grep -ohE '"[A-Za-z_]{2,30}"' "$root"/src/tokenizer/jinja/*.c | tr -d '"' ;;
     tokenizer) grep -ohE '"[A-Za-z_0-9]{2,30}"' "$root"/src/tokenizer/*.[ch] | tr -d '"' ;;
-    *) grep -ohE '"[A-Za-z_0-9]{2,30}"' "$root"/src/formats/"$1"*.[ch] | tr -d '"' ;;
+    *) grep -ohE '"[A-Za-z_0-9]{2,30}"' "$root"/src/formats/"$1"*.[ch] "$root"/src/formats/*/"$1"*.[ch] | tr -d '"' ;;
     esac | sort -u | sed 's/.*/"&"/'
 }
 

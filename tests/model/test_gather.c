@@ -17,7 +17,7 @@
 #include "comm/ranks.h"
 #include "model/init.h"
 #include "model/tiny_model.h"
-#include "tensor/statistics.h"
+#include "tensor/rules/statistics.h"
 
 enum { RANKS = 2, SEQUENCES = 2, LENGTH = 16, TOKENS = SEQUENCES * LENGTH };
 

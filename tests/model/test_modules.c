@@ -8,7 +8,7 @@
 
 #include "model/modules.h"
 #include "model/tiny_model.h"
-#include "nn/optimizer.h"
+#include "optimizer/optimizer.h"
 
 enum { TEXT = 4096 };
 

@@ -5,7 +5,7 @@
 #ifndef TESTS_NN_GOLDEN_H
 #define TESTS_NN_GOLDEN_H
 
-#include "formats/safetensors.h"
+#include "formats/safetensors/safetensors.h"
 #include "tensor/tensor.h"
 
 typedef struct golden {

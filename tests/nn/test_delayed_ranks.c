@@ -10,7 +10,7 @@
 #include <cmocka.h>
 
 #include "comm/ranks.h"
-#include "nn/delayed.h"
+#include "nn/linear/delayed.h"
 #include "nn/layer_harness.h"
 
 enum { RANKS = 3, STATES = 5 };

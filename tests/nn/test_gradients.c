@@ -30,13 +30,13 @@
 #include <cmocka.h>
 
 #include "base/rng.h"
-#include "nn/attention.h"
+#include "nn/attention/attention.h"
 #include "nn/embedding.h"
 #include "nn/layer_harness.h"
 #include "nn/loss.h"
 #include "nn/mlp.h"
 #include "nn/norm.h"
-#include "tensor/dropout.h"
+#include "tensor/rules/dropout.h"
 
 #define STEP           0x1p-5
 #define BOUND          5e-4
@@ -357,7 +357,7 @@ static void build_attention_window(layer *l) {
         l, &(attention_shape){
                .dim = 12, .heads = 2, .kv_heads = 1, .head_dim = 8, .window = 4, .lengths = {15, 9}});
 }
-/* Attention with more keys than a tile of the kernel has (tensor/attention.h). One case has a window that
+/* Attention with more keys than a tile of the kernel has (tensor/rules/attention.h). One case has a window that
    skips the first tile. */
 static void build_attention_tiles(layer *l) {
     build_attention_of(

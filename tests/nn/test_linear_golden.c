@@ -26,7 +26,7 @@
 
 #include "nn/golden.h"
 #include "nn/layer_harness.h"
-#include "nn/linear.h"
+#include "nn/linear/linear.h"
 
 #define SUM_BOUND 1e-6 /* error of a GEMM, relative to the sum of |a||b| */
 

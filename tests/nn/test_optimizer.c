@@ -15,7 +15,7 @@
 #include "config/table.h"
 #include "nn/golden.h"
 #include "nn/layer_harness.h"
-#include "nn/optimizer.h"
+#include "optimizer/optimizer.h"
 
 static void each_rule_on_offer_is_a_row(void **state) {
     (void)state;

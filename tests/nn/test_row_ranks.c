@@ -13,9 +13,9 @@
 
 #include "base/rng.h"
 #include "comm/ranks.h"
-#include "nn/context_ranks.h"
+#include "nn/attention/context_ranks.h"
 #include "nn/layer_harness.h"
-#include "nn/linear.h"
+#include "nn/linear/linear.h"
 #include "nn/norm.h"
 
 enum { RANKS_MAX = 4, ROWS = 48, DIM = 32, OUT = 16 };

@@ -16,7 +16,7 @@
 #include "comm/ranks.h"
 #include "nn/activation.h"
 #include "nn/layer_harness.h"
-#include "nn/linear.h"
+#include "nn/linear/linear.h"
 
 /* with SIDE rows and columns, every shard consists of complete scale blocks of 128 x 128 */
 enum { RANKS_MAX = 4, SIDE = 512 };

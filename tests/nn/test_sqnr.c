@@ -12,7 +12,7 @@
 #include <cmocka.h>
 
 #include "nn/layer_harness.h"
-#include "nn/linear.h"
+#include "nn/linear/linear.h"
 
 enum { M = 256, KK = 512, N = 256 };
 #define TOLERANCE 0.3

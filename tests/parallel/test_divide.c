@@ -8,7 +8,7 @@
 #include <string.h>
 #include <cmocka.h>
 
-#include "base/size.h"
+#include "base/text/size.h"
 #include "base/status.h"
 #include "parallel/store.h"
 #include "tensor/dry_run.h"

@@ -1,4 +1,4 @@
-/* reference_attention: computes attention exactly as tensor/attention.h specifies it. */
+/* reference_attention: computes attention exactly as tensor/rules/attention.h specifies it. */
 #include "reference/reference_parts.h"
 #include "tensor/exec.h"
 

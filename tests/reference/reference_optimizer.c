@@ -1,7 +1,7 @@
 /* reference_optimizer: gradient norm with the loss scale, and the update rules, as plain loops. */
 #include "reference/reference_parts.h"
-#include "tensor/moment.h"
-#include "tensor/stochastic.h"
+#include "tensor/rules/moment.h"
+#include "tensor/rules/stochastic.h"
 
 /* Computes the loss scale of the next step. finite: all gradients of this step were finite. */
 static void update_loss_scale(float *state, bool finite) {

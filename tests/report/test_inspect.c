@@ -1,7 +1,7 @@
 /* Inspecting weights: the table, the JSON text, and statistics compared with a separate computation. */
 #include "support/folder.h"
 #include "report/inspect.h"
-#include "formats/shards.h"
+#include "formats/safetensors/shards.h"
 #include "base/rng.h"
 #include <jansson.h>
 #include <math.h>

@@ -5,7 +5,7 @@
 #include "report/axis.h"
 #include "report/report.h"
 #include "report/curve.h"
-#include "base/file.h"
+#include "base/file/file.h"
 #include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>

@@ -3,7 +3,7 @@
 #include "report/drawn.h"
 #include "report/report.h"
 #include "report/curve.h"
-#include "base/file.h"
+#include "base/file/file.h"
 #include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -27,7 +27,7 @@ static void write_loss(metrics_writer *w, int64_t step) {
     assert_int_equal(metrics_write(w, step, values, 1), OTT_OK);
 }
 
-/* Writes a health line as train/health does. */
+/* Writes a health line as monitor/health does. */
 static void write_format(metrics_writer *w, int64_t step, const char *module, const char *tensor,
                          const char *format, double amax, double sqnr_db) {
     const metrics_value values[] = {

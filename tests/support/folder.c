@@ -1,7 +1,7 @@
 /* support/folder: a temporary folder for each test, and files in it. */
 #define _GNU_SOURCE
 #include "support/folder.h"
-#include "base/file.h"
+#include "base/file/file.h"
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stdio.h>

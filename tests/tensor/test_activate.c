@@ -6,7 +6,7 @@
 #include <stdint.h>
 #include <cmocka.h>
 
-#include "tensor/activate.h"
+#include "tensor/rules/activate.h"
 
 /* *value, *slope: largest errors of an activation's value and derivative against GELU over [-14, 14]. */
 static void distances(activate_kind kind, double *value, double *slope) {

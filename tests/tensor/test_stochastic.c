@@ -11,7 +11,7 @@
 #include <string.h>
 #include <cmocka.h>
 
-#include "tensor/stochastic.h"
+#include "tensor/rules/stochastic.h"
 
 enum { PERIOD = 65536, LANES = 4, SUMS = 3, UPDATES = 2000 };
 

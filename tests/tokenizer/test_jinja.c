@@ -13,7 +13,7 @@
 #include <unistd.h>
 #include <cmocka.h>
 
-#include "base/file.h"
+#include "base/file/file.h"
 #include "tokenizer/jinja/jinja.h"
 
 #define FOLDER TEST_SOURCE_DIR "/tests/golden/chat/"

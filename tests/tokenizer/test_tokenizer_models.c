@@ -3,7 +3,7 @@
  * in ../shared next to the sources. Without them the test is skipped.
  */
 #include "tokenizer/tokenizer_case.h"
-#include "base/file.h"
+#include "base/file/file.h"
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stdio.h>

@@ -10,11 +10,11 @@
 #include <cmocka.h>
 #include <jansson.h>
 
-#include "base/file.h"
-#include "checkpoint/gguf_save.h"
-#include "checkpoint/hf_save.h"
-#include "checkpoint/peft.h"
-#include "formats/shards.h"
+#include "base/file/file.h"
+#include "folders/gguf_save.h"
+#include "folders/hf/save.h"
+#include "folders/peft.h"
+#include "formats/safetensors/shards.h"
 #include "fp8/cast.h"
 #include "model/tiny_model.h"
 #include "nn/golden.h"

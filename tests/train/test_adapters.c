@@ -12,13 +12,13 @@
 #include <cmocka.h>
 
 #include "backend/open.h"
-#include "base/file.h"
+#include "base/file/file.h"
 #include "model/tiny_model.h"
 #include "nn/golden.h"
 #include "model/cache.h"
 #include "model/pack.h"
-#include "train/export.h"
-#include "train/inference.h"
+#include "export/export.h"
+#include "run/inference.h"
 #include "train/mesh_run.h"
 
 #define LORA        "--peft.dim=4", "--peft.alpha=6"

@@ -14,7 +14,7 @@
 #include <sys/resource.h>
 #include <cmocka.h>
 
-#include "base/file.h"
+#include "base/file/file.h"
 #include "checkpoint/writer.h"
 #include "train/train_fixture.h"
 

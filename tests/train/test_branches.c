@@ -11,10 +11,10 @@
 #include <unistd.h>
 #include <cmocka.h>
 
-#include "base/file.h"
+#include "base/file/file.h"
 #include "checkpoint/checkpoint.h"
 #include "checkpoint/run.h"
-#include "train/run_folder.h"
+#include "run/folder/run_folder.h"
 #include "train/train_fixture.h"
 
 static captured_log logged;

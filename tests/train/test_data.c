@@ -11,8 +11,8 @@
 #include <unistd.h>
 #include <cmocka.h>
 
-#include "base/file.h"
-#include "base/str.h"
+#include "base/file/file.h"
+#include "base/text/str.h"
 #include "data/dataset.h"
 #include "support/token_file.h"
 #include "data/data.h"

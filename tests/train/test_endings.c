@@ -10,7 +10,7 @@
 #include <unistd.h>
 #include <cmocka.h>
 
-#include "base/file.h"
+#include "base/file/file.h"
 #include "formats/metrics.h"
 #include "train/train_fixture.h"
 
@@ -36,7 +36,7 @@ static ott_status run_with(accident *a, const char *const *more, captured_log *l
     const train_hooks hooks = {.progress = after_step, .user = a};
     FIXTURE_OK(mem_open(&account));
     config *cfg = fixture_config(a->f, account, a->name, &fixture_precisions[BF16], more);
-    ott_status status = train_run(account, &log, cfg, &hooks);
+    ott_status status = run_loop(account, &log, cfg, &hooks);
     config_close(cfg);
     assert_int_equal(mem_read(account).now, 0);
     mem_close(account);

@@ -1,14 +1,14 @@
 /* Exporting a run: checks which checkpoint is exported, which exports are refused, and that a failure leaves
    no files. */
 #define _GNU_SOURCE
-#include "train/export.h"
-#include "base/file.h"
+#include "export/export.h"
+#include "base/file/file.h"
 #include "fp8/cast.h"
-#include "formats/shards.h"
+#include "formats/safetensors/shards.h"
 #include "support/gguf_reader.h"
-#include "train/export_gguf.h"
+#include "export/export_gguf.h"
 #include "backend/open.h"
-#include "train/inference.h"
+#include "run/inference.h"
 #include "train/train_fixture.h"
 #include <setjmp.h>
 #include <signal.h>

@@ -2,7 +2,7 @@
  * The first updates of a fine-tune from a bf16 folder, with and without train.master_dither. Only with dither
  * do bf16 and FP8 follow fp32.
  */
-#include "train/export.h"
+#include "export/export.h"
 #include "train/train_fixture.h"
 #include <math.h>
 #include <setjmp.h>

@@ -12,8 +12,8 @@
 #include <cmocka.h>
 
 #include "model/pack.h"
-#include "train/freezing.h"
-#include "train/inference.h"
+#include "run/freezing.h"
+#include "run/inference.h"
 #include "train/mesh_run.h"
 
 static void open_kept(rig *r, const fixture *f, int which, const char *freeze, const char *format) {

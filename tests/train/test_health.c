@@ -11,7 +11,7 @@
 
 #include "comm/ranks.h"
 #include "fp8/reference.h"
-#include "train/health.h"
+#include "monitor/health.h"
 #include "train/train_fixture.h"
 
 enum { LINEARS = 15, STEPS = 6 };

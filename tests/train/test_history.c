@@ -12,7 +12,7 @@
 #include <unistd.h>
 #include <cmocka.h>
 
-#include "base/file.h"
+#include "base/file/file.h"
 #include "report/internal.h"
 #include "checkpoint/run_history.h"
 #include "train/train_fixture.h"

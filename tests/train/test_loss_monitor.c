@@ -9,7 +9,7 @@
 
 #include "base/rng.h"
 #include "train/train_fixture.h"
-#include "train/loss_monitor.h"
+#include "monitor/loss_monitor.h"
 
 /* Adds `steps` losses to the monitor. The losses rise or fall linearly from `from` to `to`, plus noise with
    the standard deviation `noise`. Returns the number of warnings, and the last warning's step in `*at`. */

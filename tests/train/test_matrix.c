@@ -15,7 +15,7 @@
 #include <string.h>
 #include <cmocka.h>
 
-#include "base/str.h"
+#include "base/text/str.h"
 #include "support/page.h"
 #include "train/mesh_way.h"
 

@@ -11,7 +11,7 @@
 #include <string.h>
 #include <cmocka.h>
 
-#include "base/file.h"
+#include "base/file/file.h"
 #include "generate/generate.h"
 #include "train/train_fixture.h"
 
@@ -321,7 +321,7 @@ static ott_status run_in(const fixture *f, mem *account, const char *name, const
     mem *apart;
     FIXTURE_OK(mem_open(&apart));
     config *cfg = fixture_config(f, apart, name, &fixture_precisions[TENSORWISE], more);
-    ott_status status = train_run(account, NULL, cfg, &(train_hooks){0});
+    ott_status status = run_loop(account, NULL, cfg, &(train_hooks){0});
     config_close(cfg);
     mem_close(apart);
     return status;

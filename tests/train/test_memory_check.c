@@ -16,7 +16,7 @@
 #include "backend/open.h"
 #include "base/limit.h"
 #include "model/init.h"
-#include "train/memory_check.h"
+#include "run/memory/check.h"
 #include "data/data.h"
 #include "train/train_fixture.h"
 

@@ -32,7 +32,7 @@ static void finish(rig *r, outcome *o) {
     rig_close(r);
 }
 
-/* Runs all phases in one run, as train/loop does. */
+/* Runs all phases in one run, as run/loop does. */
 static outcome scheduled(const fixture *f, const char *schedule) {
     rig r;
     outcome o = {0};

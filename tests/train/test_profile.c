@@ -11,7 +11,7 @@
 #include <cmocka.h>
 #include <jansson.h>
 
-#include "base/file.h"
+#include "base/file/file.h"
 #include "train/train_fixture.h"
 
 #define ON "--profiling.enable=true"

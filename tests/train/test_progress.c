@@ -7,8 +7,8 @@
 #include <string.h>
 #include <cmocka.h>
 
-#include "base/file.h"
-#include "train/progress.h"
+#include "base/file/file.h"
+#include "monitor/progress.h"
 #include "train/train_fixture.h"
 
 enum { STEPS = 2 };

@@ -11,9 +11,9 @@
 #include <unistd.h>
 #include <cmocka.h>
 
-#include "base/file.h"
+#include "base/file/file.h"
 #include "checkpoint/run_sources.h"
-#include "train/sources.h"
+#include "run/folder/sources.h"
 #include "train/train_fixture.h"
 
 /* Trains 3 steps on FOLDER/text, or resumes to step 6. */

@@ -12,7 +12,7 @@
 #include "data/dataset.h"
 #include "data/tokenize.h"
 #include "train/train_fixture.h"
-#include "base/file.h"
+#include "base/file/file.h"
 
 /* Writes a tokenizer of bytes in GPT-2's format, with "<s>" 256, "</s>" 257 and a few merges. */
 static void write_tokenizer(const char *folder) {

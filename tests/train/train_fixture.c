@@ -8,11 +8,11 @@
 #include <cmocka.h>
 
 #include "backend/open.h"
-#include "base/file.h"
+#include "base/file/file.h"
 #include "base/rng.h"
 #include "model/init.h"
 #include "data/data.h"
-#include "train/run.h"
+#include "run/run.h"
 #include "train/schedule.h"
 #include "train/train_fixture.h"
 
@@ -381,7 +381,7 @@ ott_status fixture_run(const fixture *f, const run_options *o) {
     FIXTURE_OK(mem_open(&account));
     if (o->logged) log = capture_log(o->logged);
     config *cfg = fixture_config(f, account, o->name, o->precision, o->more);
-    ott_status status = train_run(account, &log, cfg, &hooks);
+    ott_status status = run_loop(account, &log, cfg, &hooks);
     config_close(cfg);
     assert_int_equal(mem_read(account).now, 0);
     mem_close(account);

@@ -6,7 +6,7 @@
 #ifndef TESTS_TRAIN_FIXTURE_H
 #define TESTS_TRAIN_FIXTURE_H
 
-#include "train/loop.h"
+#include "run/loop.h"
 #include "train/precision.h"
 #include "train/trainer.h"
 

@@ -1,6 +1,6 @@
 /* config/compat/alias: the table of aliases.def and ignored_keys.def, and lookups in the table. */
 #include "config/compat/alias.h"
-#include "base/str.h"
+#include "base/text/str.h"
 #include "config/compat/foreign.h"
 #include "config/compat/reasons.h"
 #include <string.h>

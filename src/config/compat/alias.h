@@ -3,7 +3,7 @@
 #define CONFIG_ALIAS_H
 
 #include "config/table.h"
-#include "config/tree.h"
+#include "config/parse/tree.h"
 
 typedef enum alias_kind { /* one kind for each macro of aliases.def and ignored_keys.def */
                           ALIAS_SAME,

@@ -1,5 +1,5 @@
 /* config/compat/alias_words: translates other tools' words into ours. */
-#include "base/str.h"
+#include "base/text/str.h"
 #include "config/compat/alias.h"
 #include "config/compat/reasons.h"
 #include "config/family.h"

@@ -1,8 +1,8 @@
 /* config/compat/foreign: one function per SPECIAL foreign key (optimizer, schedule, checkpointing, data). */
 #include "config/compat/foreign.h"
-#include "base/file.h"
+#include "base/file/file.h"
 #include "config/assign.h"
-#include "config/number.h"
+#include "config/parse/number.h"
 #include "config/value.h"
 #include <math.h>
 #include <string.h>

@@ -8,7 +8,7 @@
 
 #include "config/config.h"
 #include "config/table.h"
-#include "config/tree.h"
+#include "config/parse/tree.h"
 
 /* The tool that a file was written for. */
 typedef enum config_format {

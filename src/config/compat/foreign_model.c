@@ -1,6 +1,6 @@
 /* config/compat/foreign_model: other tools' keys of the model: torchtitan's name and flavor, AutoModel's
    class and folder. */
-#include "base/file.h"
+#include "base/file/file.h"
 #include "config/assign.h"
 #include "config/value.h"
 #include <stdio.h>

@@ -3,7 +3,7 @@
  * cpu/gemm/gemm.h). Threads form a grid over C and never split the contraction, so the grid changes no bit.
  */
 #include "cpu/gemm/gemm.h"
-#include "base/size.h"
+#include "base/text/size.h"
 #include "cpu/gemm/blocks.h"
 #include "cpu/gemm/choose.h"
 #include "cpu/gemm/pack.h"

@@ -1,7 +1,7 @@
 /* cpu/gemm/grouped: grouped GEMMs, computed one after the other as plain GEMMs. */
 #include "cpu/gemm/gemm.h"
 #include "cpu/rows.h"
-#include "tensor/route_check.h"
+#include "tensor/rules/route_check.h"
 
 static ott_status multiply(exec *cx, const operand *a, const operand *b, const tensor *c, bool accumulate,
                            const gemm_spec *spec, float factor) {

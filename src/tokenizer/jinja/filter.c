@@ -1,5 +1,5 @@
 /* jinja/filter: filters and tests. */
-#include "base/text.h"
+#include "base/text/text.h"
 #include "tokenizer/jinja/value.h"
 #include <ctype.h>
 #include <errno.h>

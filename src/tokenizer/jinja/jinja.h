@@ -15,7 +15,7 @@
 #ifndef TOKENIZER_JINJA_JINJA_H
 #define TOKENIZER_JINJA_JINJA_H
 
-#include "base/str.h"
+#include "base/text/str.h"
 #include "base/cancellation.h"
 #include <jansson.h>
 #include <time.h>

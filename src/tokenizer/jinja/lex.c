@@ -1,6 +1,6 @@
 /* jinja/lex: splits a template into text and the tokens of tags. Removes white space around tags as Jinja2
    does with trim_blocks and lstrip_blocks. */
-#include "base/text.h"
+#include "base/text/text.h"
 #include "tokenizer/jinja/syntax.h"
 #include <ctype.h>
 #include <errno.h>

@@ -1,6 +1,6 @@
 /* jinja/method: methods of strings and dictionaries, and functions. */
 #define _GNU_SOURCE /* declares memrchr */
-#include "base/text.h"
+#include "base/text/text.h"
 #include "tokenizer/jinja/value.h"
 #include <utf8proc.h>
 

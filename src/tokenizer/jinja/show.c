@@ -1,5 +1,5 @@
 /* jinja/show: converts values to text: Python's str, repr and json.dumps. */
-#include "base/text.h"
+#include "base/text/text.h"
 #include "tokenizer/jinja/value.h"
 #include <inttypes.h>
 #include <math.h>

@@ -4,7 +4,7 @@
 
 #include "base/arena.h"
 #include "tokenizer/jinja/jinja.h"
-#include "tokenizer/text.h"
+#include "tokenizer/text/text.h"
 
 typedef enum jinja_token_kind {
     JINJA_TOKEN_TEXT, /* text outside of tags, may be empty */

@@ -1,7 +1,7 @@
 /* jinja/value: creates, compares and accesses values, and counts memory and steps. */
 #define _GNU_SOURCE /* declares memmem */
 #include "tokenizer/jinja/value.h"
-#include "base/text.h"
+#include "base/text/text.h"
 #include <stdarg.h>
 
 /* ---- work ---- */

@@ -1,0 +1,258 @@
+/* base/text/str: growing texts, UTF-8, nearest matches, shell patterns, numbers for people. */
+#include "base/text/str.h"
+#include "base/text/text.h"
+#include <inttypes.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <string.h>
+
+enum { FIRST_CAPACITY = 128 };
+
+/* Reserves memory for `extra` more bytes and the final NUL. */
+static bool reserve_bytes(str *s, int64_t extra) {
+    if (s->failed) return false;
+    if (extra < s->capacity - s->length) return true;
+    int64_t need, doubled = s->capacity ? s->capacity : FIRST_CAPACITY;
+    s->failed = __builtin_add_overflow(s->length + 1, extra, &need) || need > INT64_MAX / 2;
+    if (s->failed) return false;
+    while (doubled < need) doubled *= 2;
+    void *memory = s->text;
+    s->failed = mem_grow(s->account, MEM_OTHER, doubled, "a text", &memory) != OTT_OK;
+    if (s->failed) return false;
+    s->text = memory;
+    s->capacity = doubled;
+    return true;
+}
+
+void str_append_bytes(str *s, const void *bytes, int64_t count) {
+    if (!reserve_bytes(s, count)) return;
+    if (count > 0) memcpy(s->text + s->length, bytes, (size_t)count);
+    s->length += count;
+    s->text[s->length] = '\0';
+}
+
+void str_append(str *s, const char *text) {
+    str_append_bytes(s, text, (int64_t)strlen(text));
+}
+
+static void append_formatted(str *s, const char *format, va_list arguments) {
+    va_list again;
+    va_copy(again, arguments);
+    int length = text_vformat(NULL, 0, format, arguments);
+    if (length < 0) s->failed = true;
+    if (reserve_bytes(s, length)) {
+        text_vformat(s->text + s->length, (size_t)length + 1, format, again);
+        s->length += length;
+    }
+    va_end(again);
+}
+
+void str_printf(str *s, const char *format, ...) {
+    va_list arguments;
+    va_start(arguments, format);
+    append_formatted(s, format, arguments);
+    va_end(arguments);
+}
+
+ott_status str_finish(const str *s) {
+    if (!s->failed) return OTT_OK;
+    return status_fail(OTT_ERR_MEMORY, "out of memory: a text of more than %" PRId64 " bytes", s->length);
+}
+
+void str_free(str *s) {
+    mem_free(s->account, s->text);
+    *s = (str){.account = s->account};
+}
+
+ott_status str_format(mem *account, char **out, const char *format, ...) {
+    str s = {.account = account};
+    va_list arguments;
+    va_start(arguments, format);
+    append_formatted(&s, format, arguments);
+    va_end(arguments);
+    ott_status status = str_finish(&s);
+    if (status != OTT_OK) str_free(&s);
+    *out = s.text;
+    return status;
+}
+
+/* Returns the length of the UTF-8 character at p; 0 if it is invalid (RFC 3629, table 3-7). left (> 0): bytes
+   from p to the end of the text. */
+static int utf8_length(const unsigned char *p, int64_t left) {
+    if (p[0] < 0x80) return 1;
+    int length = p[0] < 0xc2 ? 0 : p[0] < 0xe0 ? 2 : p[0] < 0xf0 ? 3 : p[0] < 0xf5 ? 4 : 0;
+    if (length == 0 || left < length) return 0;
+    for (int i = 1; i < length; i++)
+        if ((p[i] & 0xc0) != 0x80) return 0;
+    bool overlong = (p[0] == 0xe0 && p[1] < 0xa0) || (p[0] == 0xf0 && p[1] < 0x90);
+    bool surrogate = p[0] == 0xed && p[1] > 0x9f, too_large = p[0] == 0xf4 && p[1] > 0x8f;
+    return overlong || surrogate || too_large ? 0 : length;
+}
+
+/* Returns the number of leading ASCII bytes, rounded down to a multiple of eight. */
+static int64_t ascii_length(const char *text, int64_t length) {
+    int64_t at = 0;
+    for (uint64_t eight; at + 8 <= length; at += 8) {
+        memcpy(&eight, text + at, 8);
+        if (eight & UINT64_C(0x8080808080808080)) return at;
+    }
+    return at;
+}
+
+int64_t str_utf8_error(const char *text, int64_t length) {
+    for (int64_t at = 0, step; at < length; at += step) {
+        at += ascii_length(text + at, length - at);
+        if (at == length) break;
+        step = utf8_length((const unsigned char *)text + at, length - at);
+        if (step == 0) return at;
+    }
+    return -1;
+}
+
+/* Appends an ASCII character that JSON requires to be escaped. */
+static void append_escaped(str *s, unsigned char c) {
+    static const char plain[] = "\"\\\b\f\n\r\t", letter[] = "\"\\bfnrt";
+    const char *found = c ? strchr(plain, c) : NULL;
+    if (found)
+        str_printf(s, "\\%c", letter[found - plain]);
+    else
+        str_printf(s, "\\u%04x", c);
+}
+
+void str_append_json(str *s, const char *text, int64_t length) {
+    const unsigned char *p = (const unsigned char *)text;
+    str_append(s, "\"");
+    for (int64_t at = 0, step; at < length; at += step) {
+        step = utf8_length(p + at, length - at);
+        if (step == 0) {
+            str_append(s, "\xef\xbf\xbd");
+            step = 1;
+        } else if (p[at] < 0x20 || p[at] == '"' || p[at] == '\\') {
+            append_escaped(s, p[at]);
+        } else {
+            str_append_bytes(s, p + at, step);
+        }
+    }
+    str_append(s, "\"");
+}
+
+static int lower(char c) {
+    return c >= 'A' && c <= 'Z' ? c + ('a' - 'A') : (unsigned char)c;
+}
+static int smaller(int a, int b) {
+    return a < b ? a : b;
+}
+
+/* Keeps only three rows of the edit-distance matrix. Its columns are the bytes of the shorter text. If this
+   text has more than 255 bytes and the texts differ, returns the length of the longer text. */
+int str_distance(const char *a, const char *b) {
+    enum { LONGEST = 255 };
+    int row[3][LONGEST + 1];
+    size_t rows = strlen(a), columns = strlen(b);
+    if (columns > rows) return str_distance(b, a);
+    if (columns > LONGEST) return strcmp(a, b) == 0 ? 0 : rows < INT32_MAX ? (int)rows : INT32_MAX;
+    for (int j = 0; j <= (int)columns; j++) row[0][j] = j;
+    for (size_t i = 0; i < rows; i++) {
+        const int *before = row[(i + 2) % 3], *last = row[i % 3];
+        int *now = row[(i + 1) % 3];
+        now[0] = (int)i + 1;
+        for (size_t j = 0; j < columns; j++) {
+            int replaced = last[j] + (lower(a[i]) != lower(b[j]));
+            now[j + 1] = smaller(replaced, 1 + smaller(last[j + 1], now[j]));
+            if (i > 0 && j > 0 && lower(a[i]) == lower(b[j - 1]) && lower(a[i - 1]) == lower(b[j]))
+                now[j + 1] = smaller(now[j + 1], before[j - 1] + 1);
+        }
+    }
+    return row[rows % 3][columns];
+}
+
+/* True if one text begins with the other, which is not much shorter ("seq_length", "seq_len"). */
+static bool shares_prefix(const char *a, const char *b) {
+    enum { ENOUGH = 5 };
+    size_t x = strlen(a), y = strlen(b), common = x < y ? x : y;
+    if (common < ENOUGH || 2 * common < (x > y ? x : y)) return false;
+    for (size_t i = 0; i < common; i++)
+        if (lower(a[i]) != lower(b[i])) return false;
+    return true;
+}
+
+const char *str_nearest(const char *word, const char *const *candidates, int count) {
+    int quarter = ((int)strlen(word) + 1) / 4, limit = quarter > 1 ? quarter : 1;
+    int best = limit + 1;
+    const char *nearest = NULL;
+    for (int i = 0; i < count; i++) {
+        int distance = str_distance(word, candidates[i]);
+        if (distance > limit && shares_prefix(word, candidates[i])) distance = limit;
+        if (distance >= best) continue;
+        best = distance;
+        nearest = candidates[i];
+    }
+    return nearest;
+}
+
+bool str_starts_with(const char *text, const char *prefix) {
+    return strncmp(text, prefix, strlen(prefix)) == 0;
+}
+
+bool str_ends_with(const char *text, const char *suffix) {
+    size_t length = strlen(text), tail = strlen(suffix);
+    return tail <= length && memcmp(text + length - tail, suffix, tail) == 0;
+}
+
+bool str_ends_with_any(const char *text, const char *const *suffixes) {
+    while (*suffixes && !str_ends_with(text, *suffixes)) suffixes++;
+    return *suffixes;
+}
+
+/* On a mismatch, the last star of the pattern so far takes one more byte. This needs no recursion. */
+bool str_glob(const char *pattern, const char *text) {
+    const char *star = NULL, *resume = NULL;
+    while (*text) {
+        if (*pattern == '*') {
+            star = pattern++;
+            resume = text;
+        } else if (*pattern == '?' || *pattern == *text) {
+            pattern++;
+            text++;
+        } else if (star) {
+            pattern = star + 1;
+            text = ++resume;
+        } else {
+            return false;
+        }
+    }
+    while (*pattern == '*') pattern++;
+    return *pattern == '\0';
+}
+
+str_shown str_show(const char *text) {
+    str_shown s;
+    size_t length = strlen(text), kept_limit = sizeof s.text - 4; /* room for 3 dots and a NUL */
+    size_t kept = length > kept_limit ? kept_limit : length;
+    while (kept < length && kept > 0 && ((unsigned char)text[kept] & 0xc0) == 0x80) kept--;
+    snprintf(s.text, sizeof s.text, "%.*s%s", (int)kept, text, kept < length ? "..." : "");
+    str_replace_controls(s.text, '?');
+    return s;
+}
+
+const char *str_commas(int64_t value, char out[32]) {
+    char digits[24];
+    int count = snprintf(digits, sizeof digits, "%" PRId64, value), at = 0;
+    for (int i = 0; i < count; i++) {
+        out[at++] = digits[i];
+        int left = count - 1 - i;
+        if (left > 0 && left % 3 == 0 && digits[i] != '-') out[at++] = ',';
+    }
+    out[at] = '\0';
+    return out;
+}
+
+const char *str_duration(double seconds, char out[32]) {
+    if (!(seconds >= 0 && seconds < 1e15)) { /* NaN, infinity or nonsense: no estimate yet */
+        snprintf(out, 32, "-:--:--");
+        return out;
+    }
+    int64_t total = (int64_t)seconds;
+    snprintf(out, 32, "%" PRId64 ":%02d:%02d", total / 3600, (int)(total / 60 % 60), (int)(total % 60));
+    return out;
+}

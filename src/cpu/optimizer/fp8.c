@@ -1,0 +1,155 @@
+/* cpu/optimizer/fp8: AdamW with moments in FP8 (tensor/rules/moment.h), group by group. */
+#include "cpu/optimizer/adamw.h"
+#include "tensor/rules/moment_check.h"
+
+/* ---- functions of tensor/rules/moment.h for 16 lanes, bit for bit ---- */
+
+SIMD v16 moment16_log(v16 x) {
+    v16i bits = v16_bits(x);
+    v16i exponent = v16i_sub(v16i_shr(v16i_add(bits, v16i_set1(0xcafb0du)), 23), v16i_set1(128));
+    v16 f = v16_sub(v16_from_bits(v16i_sub(bits, v16i_shl(exponent, 23))), v16_set1(1.0f));
+    v16 e = v16_from_int(exponent), square = v16_mul(f, f), p = v16_set1(MOMENT_LOG_P0);
+    p = v16_fma(p, f, v16_set1(MOMENT_LOG_P1));
+    p = v16_fma(p, f, v16_set1(MOMENT_LOG_P2));
+    p = v16_fma(p, f, v16_set1(MOMENT_LOG_P3));
+    p = v16_fma(p, f, v16_set1(MOMENT_LOG_P4));
+    p = v16_fma(p, f, v16_set1(MOMENT_LOG_P5));
+    p = v16_fma(p, f, v16_set1(MOMENT_LOG_P6));
+    p = v16_fma(p, f, v16_set1(MOMENT_LOG_P7));
+    p = v16_fma(p, f, v16_set1(MOMENT_LOG_P8));
+    p = v16_fma(v16_mul(p, f), square, v16_mul(e, v16_set1(FMATH_LN2_LO)));
+    p = v16_add(v16_fma(v16_set1(-0.5f), square, p), f);
+    return v16_fma(e, v16_set1(FMATH_LN2_HI), p);
+}
+
+SIMD v16 moment16_signed(v16 magnitude, v16 sign) {
+    return v16_from_bits(v16i_xor(v16_bits(magnitude), v16i_and(v16_bits(sign), v16i_set1(0x80000000u))));
+}
+
+SIMD v16 moment16_decode(v16 code, float largest, float power) {
+    v16 c = v16_abs(code), log_ratio = v16_sub(moment16_log(c), v16_set1(moment_log(MOMENT_LARGEST)));
+    v16 x = v16_mul(v16_set1(largest), v16_exp(v16_mul(log_ratio, v16_set1(power))));
+    x = v16_select(v16_eq(c, v16_zero()), v16_zero(), moment16_signed(x, code));
+    return v16_select(v16_isnan(c), c, x);
+}
+
+SIMD v16 moment16_expanded(v16 x, const moment_scale *s) {
+    v16 magnitude = v16_abs(x), log_ratio = v16_sub(moment16_log(magnitude), v16_set1(s->log_largest));
+    v16 y = v16_mul(v16_exp(v16_mul(log_ratio, v16_set1(s->expansion))), v16_set1(MOMENT_LARGEST));
+    y = v16_min(v16_max(y, v16_set1(MOMENT_SMALLEST)), v16_set1(MOMENT_LARGEST));
+    return v16_select(v16_lt(magnitude, v16_set1(FLT_MIN)), v16_zero(), moment16_signed(y, x));
+}
+
+/* ---- a group ---- */
+
+/* Moment 1 or moment 2 of a group, after the update. */
+typedef struct moment_group {
+    float x[MOMENT_GROUP];
+    v16 largest; /* largest magnitude in each lane */
+    v16i least;  /* 0x7fffffff minus the bits of each lane's smallest normal magnitude; 0 if there is none */
+} moment_group;
+
+SIMD void put_moment(moment_group *g, int64_t at, v16 x) {
+    v16i magnitude = v16_bits(v16_abs(x));
+    v16m is_small = v16i_gt(v16i_set1(0x00800000u), magnitude);
+    v16_store(g->x + at, x);
+    g->largest = v16_amax(g->largest, x);
+    g->least =
+        v16i_umax(g->least, v16i_select(is_small, v16i_set1(0), v16i_xor(magnitude, v16i_set1(0x7fffffffu))));
+}
+
+SIMD void store_moment(const moment_group *g, uint8_t *codes, float *group_scales, int64_t count) {
+    moment_scale s =
+        moment_scale_of(v16_fold_amax(g->largest), fmath_from_bits(v16i_fold_umax(g->least) ^ 0x7fffffffu));
+    group_scales[0] = s.largest;
+    group_scales[1] = s.power;
+    if (!moment_has_scales(s.largest)) {
+        memset(codes, moment_encode(0.0f, &s), (size_t)count);
+        return;
+    }
+    BY_16(i, lanes, count, {
+        v16 y = moment16_expanded(v16_load(g->x + i), &s);
+        v16_store_fp8_n(codes + i, y, OTT_E4M3, CAST_SATURATE, lanes);
+    });
+}
+
+/* ---- AdamW ---- */
+
+typedef struct adamw_job {
+    tensor param, grad, moment1, group_scales1, moment2, group_scales2;
+    adamw_constants constants;
+    int64_t first, row_step;
+} adamw_job;
+
+/* A group of `count` elements in each tensor. index: the first element's index in the full parameter. */
+typedef struct adamw_place {
+    void *param;
+    const void *grad;
+    uint8_t *codes1, *codes2;
+    float *group_scales1, *group_scales2;
+    int64_t index, count;
+} adamw_place;
+
+SIMD void adamw_group(const adamw_job *j, ott_dtype param, ott_dtype grad, const adamw_place *at) {
+    moment_group first = {.largest = v16_zero(), .least = v16i_set1(0)}, second = first;
+    const adamw_lanes c = adamw_lanes_of(&j->constants);
+    draws16 draws;
+    BY_16(i, lanes, at->count, {
+        v16 p = v16_get(at->param, param, i, lanes), g = v16_get(at->grad, grad, i, lanes);
+        v16 m = moment16_decode(v16_load_fp8_n(at->codes1 + i, OTT_E4M3, lanes), at->group_scales1[0],
+                                at->group_scales1[1]);
+        v16 v = moment16_decode(v16_load_fp8_n(at->codes2 + i, OTT_E4M3, lanes), at->group_scales2[0],
+                                at->group_scales2[1]);
+        adamw_update(&c, g, &p, &m, &v);
+        if (param != OTT_F32)
+            draws16_take(&draws, j->constants.seed, j->constants.update, at->index + i, STOCHASTIC_SUM_PARAM);
+        v16_put(at->param, param, i, adamw_round(p, param, &draws, STOCHASTIC_PARAM), lanes);
+        put_moment(&first, i, m);
+        put_moment(&second, i, v);
+    });
+    store_moment(&first, at->codes1, at->group_scales1, at->count);
+    store_moment(&second, at->codes2, at->group_scales2, at->count);
+}
+
+static adamw_place place_of(const adamw_job *j, int64_t row, int64_t number) {
+    int64_t column = number * MOMENT_GROUP, left = j->param.columns - column;
+    return (adamw_place){.param = adamw_element(&j->param, row, column),
+                         .grad = adamw_element(&j->grad, row, column),
+                         .codes1 = adamw_element(&j->moment1, row, column),
+                         .codes2 = adamw_element(&j->moment2, row, column),
+                         .group_scales1 = adamw_element(&j->group_scales1, row, number * MOMENT_SCALES),
+                         .group_scales2 = adamw_element(&j->group_scales2, row, number * MOMENT_SCALES),
+                         .index = j->first + row * j->row_step + column,
+                         .count = left < MOMENT_GROUP ? left : MOMENT_GROUP};
+}
+
+static void adamw_task(void *argument, int thread, int threads) {
+    const adamw_job *j = argument;
+    int64_t groups = j->group_scales1.columns / MOMENT_SCALES, begin, end;
+    pool_share(j->param.rows * groups, 1, thread, threads, &begin, &end);
+    for (int64_t g = begin; g < end; g++) {
+        adamw_place at = place_of(j, g / groups, g % groups);
+        if (j->param.dtype == OTT_BF16)
+            adamw_group(j, OTT_BF16, j->grad.dtype, &at);
+        else
+            adamw_group(j, OTT_F32, j->grad.dtype, &at);
+    }
+}
+
+ott_status ISA(adamw_fp8)(exec *cx, const adamw_fp8_args *a) {
+    TRY(moment_check(a));
+    if (((const float *)a->state->data)[STEP_SKIP] != 0.0f) return OTT_OK;
+    adamw_job j = {
+        .param = *a->param,
+        .grad = *a->grad,
+        .moment1 = *a->moment1,
+        .group_scales1 = *a->group_scales1,
+        .moment2 = *a->moment2,
+        .group_scales2 = *a->group_scales2,
+        .constants = ADAMW_CONSTANTS(a),
+        .first = a->first,
+        .row_step = a->row_step,
+    };
+    cpu_run_sized(cx, tensor_count(j.param), adamw_task, &j);
+    return OTT_OK;
+}

@@ -1,0 +1,33 @@
+/*
+ * cpu/optimizer/stochastic: stochastic rounding (tensor/rules/stochastic.h) of 16 consecutive elements.
+ */
+#ifndef CPU_OPTIMIZER_STOCHASTIC_H
+#define CPU_OPTIMIZER_STOCHASTIC_H
+
+#include "cpu/rows.h"
+#include "tensor/rules/stochastic.h"
+
+/* A 64-bit random draw for each of 16 elements: word[0] has the lower 32 bits, word[1] the upper 32 bits. */
+typedef struct draws16 {
+    uint32_t word[2][16];
+} draws16;
+
+/* Draws random bits for 16 elements from `index` on. sums: mask STOCHASTIC_SUM_* (tensor/rules/stochastic.h). */
+static inline void draws16_take(draws16 *d, uint64_t seed, uint64_t update, int64_t index, uint64_t sums) {
+    for (int lane = 0; lane < 16; lane++) {
+        uint64_t at = (uint64_t)(index + lane);
+        uint64_t draw = stochastic_draw(stochastic_block(seed, at), update, at, sums);
+        d->word[0][lane] = (uint32_t)draw;
+        d->word[1][lane] = (uint32_t)(draw >> 32);
+    }
+}
+
+/* Rounds lanes to bf16 stochastically, with 16 random bits: number `which` (0 to 3) of a lane's draw. */
+SIMD v16 draws16_round(draws16 *d, v16 x, int which) {
+    v16i draw = v16i_load(d->word[which / 2]);
+    draw = which % 2 ? v16i_shr(draw, 16) : v16i_and(draw, v16i_set1(0xffffu));
+    v16i bits = v16i_and(v16i_add(v16_bits(x), draw), v16i_set1(0xffff0000u));
+    return v16_select(v16_isnan(x), x, v16_from_bits(bits));
+}
+
+#endif

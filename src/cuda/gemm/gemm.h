@@ -1,0 +1,41 @@
+/* cuda/gemm/gemm: kernels that complement cuBLASLt: products that the library cannot compute, grouped products
+   (only the device knows the group sizes), the epilogue with a bias, and the reordering of scales. */
+#ifndef CUDA_GEMM_GEMM_H
+#define CUDA_GEMM_GEMM_H
+
+#include "fp8/recipe.h"
+#include "tensor/ops.h"
+#include <cuda_runtime_api.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* c = round(scaled sum + bias + c), as tensor/ops.def defines it. bias may be NULL. The old c is added only
+   if `accumulate`. Each thread sums one element in order, as ACCUMULATE_FP32 specifies. */
+cudaError_t gemm_launch(const operand *a, const operand *b, const tensor *bias, const tensor *c,
+                        bool accumulate, scale_order order, cudaStream_t stream);
+/* The grouped GEMM ops. deep: the matrices B of all experts are concatenated along K; if false, along N. */
+cudaError_t gemm_grouped_launch(const grouped_gemm_args *a, bool deep, cudaStream_t stream);
+cudaError_t gemm_grouped_weight_launch(const grouped_gemm_weight_args *a, cudaStream_t stream);
+/* c = round(sum + bias + c). The old c is added only if `accumulate`. sum: dense fp32, in c's shape. */
+cudaError_t gemm_epilogue_launch(const float *sum, const tensor *bias, const tensor *c, bool accumulate,
+                                 cudaStream_t stream);
+
+/* Copies an operand's scales [mn][k]. mn_step, k_step: strides in `from`; to_mn_step, to_k_step: in `to`. */
+typedef struct gemm_scales {
+    const float *from;
+    void *to;
+    int64_t mn, k, mn_step, k_step, to_mn_step, to_k_step;
+} gemm_scales;
+
+cudaError_t gemm_scales_launch(const gemm_scales *s, cudaStream_t stream);
+/* Copies scales as E8M0 exponents into tiles of 128 x 4 (SCALES_MX). tiles: the number of tiles along K.
+   Padding gets the scale 2^0. to_mn_step and to_k_step are not used. */
+cudaError_t gemm_mx_scales_launch(const gemm_scales *s, int64_t tiles, cudaStream_t stream);
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif

@@ -1,0 +1,91 @@
+/*
+ * formats/safetensors/shards: a model's weights in Hugging Face layout: model.safetensors, or several shards with
+ * model.safetensors.index.json. The reader checks all headers against the index, and keeps only a few files
+ * open. Tensors are read in pieces, so any model needs only a small buffer. The writer splits files as
+ * transformers does.
+ */
+#ifndef FORMATS_SAFETENSORS_SHARDS_H
+#define FORMATS_SAFETENSORS_SHARDS_H
+
+#include "formats/safetensors/safetensors.h"
+
+#define SHARDS_SINGLE_NAME   "model.safetensors"
+#define SHARDS_INDEX_NAME    "model.safetensors.index.json"
+#define SHARDS_DEFAULT_BYTES INT64_C(5000000000) /* bytes of data per shard, transformers' "5GB" */
+
+enum { SHARDS_OPEN_MOST = 4 }; /* maximum number of open files */
+
+/* ---- reading ---- */
+
+/* A tensor and its file. */
+typedef struct shard_tensor {
+    const safetensors_entry *entry; /* name, format, shape and bytes, from the file's header */
+    int64_t file;                   /* index of the file, for shards_file */
+} shard_tensor;
+
+typedef struct shards shards; /* not thread-safe */
+
+/*
+ * Opens a folder, an index (*.index.json) or one safetensors file. Errors name the file, the tensor and the
+ * problem: OTT_ERR_NOT_FOUND (no weights, or a missing shard), OTT_ERR_FORMAT (a damaged file; index and
+ * shards disagree; a folder with both a single file and an index).
+ */
+ott_status shards_open(mem *account, const char *path, shards **out);
+void shards_close(shards *s);             /* NULL is allowed */
+const char *shards_path(const shards *s); /* the path that was passed to shards_open */
+int64_t shards_file_count(const shards *s);
+/* The header of a file. Read the file's data with shards_read. */
+const safetensors *shards_file(const shards *s, int64_t file);
+const char *shards_file_name(const shards *s, int64_t file); /* name without the folder */
+/* Tensors by file, then by offset: the fastest order to read. They are valid until shards_close. */
+int64_t shards_count(const shards *s);
+const shard_tensor *shards_at(const shards *s, int64_t index);
+const shard_tensor *shards_find(const shards *s, const char *name); /* NULL if `name` is missing */
+/* Finds a weight and checks that it is F32, BF16 or F16 and has this shape. OTT_ERR_NOT_FOUND (with the
+   nearest name), OTT_ERR_SHAPE, OTT_ERR_DTYPE. */
+ott_status shards_expect(const shards *s, const char *name, int rank, const int64_t *shape,
+                         const shard_tensor **out);
+/* Reads bytes [offset, offset + bytes) of a tensor as stored. */
+ott_status shards_read(shards *s, const shard_tensor *t, int64_t offset, int64_t bytes, void *out);
+/* True if shards_read_floats can read the tensor's format: F32, BF16, F16, FP8 or E8M0. */
+bool shards_has_floats(const shard_tensor *t);
+/* Reads elements [first, first + count) in row-major order as fp32; FP8 codes are decoded without scales.
+   Needs no memory beyond out[count]. */
+ott_status shards_read_floats(shards *s, const shard_tensor *t, int64_t first, int64_t count, float *out);
+
+/* Receives elements [first, first + count) of a tensor. */
+typedef ott_status (*shards_sink)(void *user, int64_t first, int64_t count, const float *values);
+/* Reads elements [first, first + count) in pieces and passes each to `sink`. `buffer` has `capacity`
+   floats. */
+ott_status shards_stream(shards *s, const shard_tensor *t, int64_t first, int64_t count, float *buffer,
+                         int64_t capacity, shards_sink sink, void *user);
+
+/* ---- writing ---- */
+
+typedef struct shards_writer shards_writer;
+
+/*
+ * Declares all tensors of a folder, which is created if needed. The tensors are split, in the given order,
+ * into files of at most max_bytes of data (0: SHARDS_DEFAULT_BYTES). A larger tensor gets its own file.
+ * OTT_ERR_ARGUMENT if the folder already has weights. Each file appears when it is complete, and the index
+ * last, so an incomplete folder cannot be opened. To replace a model, write to a staging folder
+ * (base/staging.h). No argument is kept.
+ */
+ott_status shards_writer_open(mem *account, const char *folder, const safetensors_tensor *tensors,
+                              int64_t count, int64_t max_bytes, const safetensors_pair *metadata,
+                              int64_t metadata_count, shards_writer **out);
+/* Like shards_writer_open, but `size` processes write the folder together (safetensors_writer_join). Rank 0
+   must open the writer before the other ranks and commit after them. */
+ott_status shards_writer_join(mem *account, const char *folder, const safetensors_tensor *tensors,
+                              int64_t count, int64_t max_bytes, const safetensors_pair *metadata,
+                              int64_t metadata_count, int rank, int size, shards_writer **out);
+/* Returns the index in `tensors` of the tensor to append next; -1 if all data is written. */
+int64_t shards_writer_next(const shards_writer *w);
+ott_status shards_writer_append(shards_writer *w, const void *data, int64_t bytes);
+ott_status shards_writer_skip(shards_writer *w, int64_t bytes);
+/* Appends elements, converted to the tensor's format (F32, BF16 or F16, round to nearest even). */
+ott_status shards_writer_append_floats(shards_writer *w, const float *values, int64_t count);
+ott_status shards_writer_commit(shards_writer *w); /* closes w, also after an error */
+void shards_writer_abandon(shards_writer *w);      /* deletes the written files; NULL is allowed */
+
+#endif

@@ -1,0 +1,253 @@
+/* optimizer/optimizer: the table of rules, and one update of all parameters. */
+#include "optimizer/rules.h"
+#include <string.h>
+
+/* ---- AdamW ---- */
+
+enum { ADAMW_MOMENT1, ADAMW_MOMENT2 };
+
+/* True if the moments of p are FP8. */
+static bool has_groups(const parameter *p) {
+    return p->shard.slot[ADAMW_MOMENT1].dtype == OTT_E4M3;
+}
+
+static bool can_quantize(const parameter *p) {
+    return !has_groups(p);
+}
+
+static adamw_args plain_call(const optimizer_options *o, const optimizer_rows *r, const tensor *state) {
+    const qtensor *quantized = &r->parameter->shard.quantized;
+    return (adamw_args){OPTIMIZER_ROWS_ARGUMENTS(r, state),
+                        .moment1 = &r->slot[ADAMW_MOMENT1],
+                        .moment2 = &r->slot[ADAMW_MOMENT2],
+                        .beta1 = o->beta1,
+                        .beta2 = o->beta2,
+                        .epsilon = o->epsilon,
+                        .q = quant_spec_is_fp8(&quantized->spec) ? quantized : NULL};
+}
+
+static adamw_fp8_args grouped_call(const optimizer_options *o, const optimizer_rows *r, const tensor *state) {
+    return (adamw_fp8_args){OPTIMIZER_ROWS_ARGUMENTS(r, state),
+                            .moment1 = &r->slot[ADAMW_MOMENT1],
+                            .group_scales1 = &r->group_scales[ADAMW_MOMENT1],
+                            .moment2 = &r->slot[ADAMW_MOMENT2],
+                            .group_scales2 = &r->group_scales[ADAMW_MOMENT2],
+                            .beta1 = o->beta1,
+                            .beta2 = o->beta2,
+                            .epsilon = o->epsilon};
+}
+
+static ott_status adamw_rows(exec *cx, const optimizer_options *o, const optimizer_rows *rows, int count,
+                             const tensor *state) {
+    adamw_args plain[OPTIMIZER_LIST];
+    adamw_fp8_args grouped[OPTIMIZER_LIST];
+    int plain_count = 0, grouped_count = 0;
+    for (int i = 0; i < count; i++)
+        if (has_groups(rows[i].parameter))
+            grouped[grouped_count++] = grouped_call(o, &rows[i], state);
+        else
+            plain[plain_count++] = plain_call(o, &rows[i], state);
+    TRY(op_adamw_many(cx, plain, plain_count));
+    return op_adamw_fp8_many(cx, grouped, grouped_count);
+}
+
+/* ---- the table ---- */
+
+static const optimizer_rule adamw = {.name = "adamw",
+                                     .slots = 2,
+                                     .slot = {[ADAMW_MOMENT1] = "exp_avg", [ADAMW_MOMENT2] = "exp_avg_sq"},
+                                     .can_quantize = can_quantize,
+                                     .schedule = optimizer_schedule_moments,
+                                     .update = adamw_rows};
+
+static const optimizer_rule *const rows[] = {
+    &adamw, &optimizer_adam, &optimizer_sgd, &optimizer_lion, &optimizer_muon, &optimizer_schedule_free,
+};
+
+const optimizer_rule *optimizer_find(const char *name) {
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++)
+        if (strcmp(rows[i]->name, name) == 0) return rows[i];
+    return NULL;
+}
+
+int optimizer_slots(const optimizer_rule *rule, const parameter *p) {
+    return rule->applied_slots && rule->applies_to(p) ? rule->applied_slots : rule->slots;
+}
+
+/* ---- an update ---- */
+
+void optimizer_schedule(const optimizer_rule *rule, const optimizer_options *o, double learning_rate,
+                        int64_t update, float *host_state) {
+    host_state[STEP_LEARNING_RATE] = (float)learning_rate;
+    step_state_set_update(host_state, (uint64_t)update);
+    rule->schedule(o, update, host_state);
+}
+
+/* True if this rank adds p's gradient to the gradient norm. */
+static bool is_measured(const parameter *p) {
+    return !p->frozen && !p->is_frozen_now && !p->repeated;
+}
+
+/* Returns the ranks that have the other parts of p (tensor or expert parallelism); NULL: p is not split. */
+static const group *ranks_of_parts(const parameter *p, const optimizer_ranks *ranks) {
+    if (!parameter_is_split(p)) return NULL;
+    return p->rank == 3 ? ranks->experts : ranks->tensor;
+}
+
+/* Returns the number of blocks of REDUCE_BLOCK elements of p, on all ranks. *first: index of the first block
+   of this rank's shard. If tensor or expert parallelism splits p, no block has elements of two parts. */
+static int64_t count_blocks(const parameter *p, const optimizer_ranks *ranks, int64_t *first) {
+    const parameter_part *local = &p->local;
+    int64_t before = p->shard.first * (p->rank > 1 ? local->columns : 1);
+    int64_t blocks = op_reduce_blocks(local->rows * local->columns);
+    *first = before / REDUCE_BLOCK;
+    const group *split_ranks = ranks_of_parts(p, ranks);
+    if (!split_ranks) return blocks;
+    *first += split_ranks->rank * blocks;
+    return split_ranks->size * blocks;
+}
+
+static int64_t count_all_blocks(const parameter *parameters, int count, const optimizer_ranks *ranks) {
+    int64_t all = 0, first;
+    for (int i = 0; i < count; i++)
+        if (is_measured(&parameters[i])) all += count_blocks(&parameters[i], ranks, &first);
+    return all;
+}
+
+/* Computes the sums of squares of this rank's blocks. A parameter that tensor parallelism does not split is
+   the same on all tensor-parallel ranks. So only rank 0 of them computes its sums. */
+static ott_status square_blocks(exec *cx, const parameter *parameters, int count,
+                                const optimizer_ranks *ranks, const tensor *blocks) {
+    bool counts_all = !ranks->tensor || ranks->tensor->rank == 0;
+    block_squares_args items[OPTIMIZER_LIST];
+    tensor sums[OPTIMIZER_LIST];
+    int64_t at = 0, first, filled = 0;
+    for (const parameter *p = parameters; p < parameters + count; p++) {
+        if (!is_measured(p)) continue;
+        int64_t all = count_blocks(p, ranks, &first), own = op_reduce_blocks(tensor_count(p->shard.grad));
+        if (own > 0 && (counts_all || ranks_of_parts(p, ranks) == ranks->tensor)) {
+            sums[filled] = tensor_columns(*blocks, at + first, own);
+            items[filled] = (block_squares_args){.x = &p->shard.grad, .sums = &sums[filled]};
+            filled++;
+        }
+        at += all;
+        if (filled < OPTIMIZER_LIST) continue;
+        TRY(op_block_squares_many(cx, items, filled));
+        filled = 0;
+    }
+    return op_block_squares_many(cx, items, filled);
+}
+
+/* Adds up the block sums of each parameter, in order, and writes parameter i's to squares[i]. With pipeline
+   stages it is squares[p->number], so that stages add in one rank's order. *measured: parameter count. */
+static ott_status sum_parameters(exec *cx, const parameter *parameters, int count,
+                                 const optimizer_ranks *ranks, const tensor *blocks, const tensor *squares,
+                                 int *measured) {
+    sum_blocks_args items[OPTIMIZER_LIST];
+    tensor sums[OPTIMIZER_LIST], sum[OPTIMIZER_LIST];
+    int64_t at = 0, first, filled = 0;
+    *measured = 0;
+    for (const parameter *p = parameters; p < parameters + count; p++) {
+        if (!is_measured(p)) continue;
+        int64_t all = count_blocks(p, ranks, &first);
+        sums[filled] = tensor_columns(*blocks, at, all);
+        sum[filled] = tensor_columns(*squares, ranks->stages ? p->number : *measured, 1);
+        items[filled] = (sum_blocks_args){.sums = &sums[filled], .sum = &sum[filled]};
+        filled++;
+        ++*measured;
+        at += all;
+        if (filled < OPTIMIZER_LIST) continue;
+        TRY(op_sum_blocks_many(cx, items, filled));
+        filled = 0;
+    }
+    return op_sum_blocks_many(cx, items, filled);
+}
+
+/* Gathers the block sums of all ranks. Then adds them in an order that does not depend on the rank count. */
+static ott_status measure_squares(exec *cx, const parameter *parameters, int count,
+                                  const optimizer_ranks *ranks, const tensor *squares, int *measured) {
+    tensor blocks;
+    plan_buffer buffer;
+    TRY(exec_open(cx, "squares of gradients", OTT_F32, 1, count_all_blocks(parameters, count, ranks), &blocks,
+                  &buffer));
+    if ((ranks->shard || ranks->tensor) && !plan_recording(cx->plan))
+        TRY(device_zero(cx->device, blocks.data, tensor_bytes(blocks)));
+    TRY(square_blocks(cx, parameters, count, ranks, &blocks));
+    if (ranks->shard) TRY(group_all_reduce(ranks->shard, cx, &blocks, REDUCE_SUM));
+    if (ranks->tensor) TRY(group_all_reduce(ranks->tensor, cx, &blocks, REDUCE_SUM));
+    TRY(sum_parameters(cx, parameters, count, ranks, &blocks, squares, measured));
+    return plan_close(cx->plan, &buffer);
+}
+
+static ott_status measure_norm(exec *cx, const optimizer_options *o, const parameter *parameters, int count,
+                               const optimizer_ranks *ranks, const tensor *squares, const tensor *state) {
+    int trained;
+    bool is_stage = ranks->stages != NULL;
+    if (is_stage && !plan_recording(cx->plan))
+        TRY(device_zero(cx->device, squares->data, tensor_bytes(*squares)));
+    TRY(measure_squares(cx, parameters, count, ranks, squares, &trained));
+    tensor sums = tensor_columns(*squares, 0, is_stage ? ranks->trained : trained);
+    if (is_stage) TRY(group_all_reduce(ranks->stages, cx, &sums, REDUCE_SUM));
+    return op_grad_norm(cx, &(grad_norm_args){.sum_squares = &sums, .state = state, .max_norm = o->max_norm});
+}
+
+ott_status optimizer_step(exec *cx, const optimizer_rule *rule, const optimizer_options *o,
+                          const parameter *const *trained, int count, const optimizer_ranks *ranks,
+                          const tensor *state) {
+    return rule->update ? optimizer_rows_update(cx, rule, o, trained, count, state)
+                        : rule->step(cx, o, trained, count, ranks, state);
+}
+
+/* Arguments of optimizer_update. */
+typedef struct update_parts {
+    const optimizer_rule *rule;
+    const optimizer_options *o;
+    const parameter *parameters;
+    int count;
+    const optimizer_ranks *ranks;
+} update_parts;
+
+/* Runs rule `by` on the trained parameters for which u->rule->applies_to (if not NULL) returns `taken`. */
+static ott_status step_matching(exec *cx, const update_parts *u, const optimizer_rule *by, bool taken,
+                                const tensor *state) {
+    const parameter *trained[OPTIMIZER_LIST];
+    int filled = 0;
+    for (const parameter *p = u->parameters; p < u->parameters + u->count; p++) {
+        bool steps =
+            !p->frozen && !p->is_frozen_now && (!u->rule->applies_to || u->rule->applies_to(p)) == taken;
+        if (steps) trained[filled++] = p;
+        if (filled < OPTIMIZER_LIST) continue;
+        TRY(optimizer_step(cx, by, u->o, trained, filled, u->ranks, state));
+        filled = 0;
+    }
+    return filled > 0 ? optimizer_step(cx, by, u->o, trained, filled, u->ranks, state) : OTT_OK;
+}
+
+/* Runs AdamW on the parameters that u->rule does not apply to, at adam_rate times the learning rate. */
+static ott_status step_with_adamw(exec *cx, const update_parts *u, const tensor *state) {
+    tensor own;
+    plan_buffer buffer;
+    TRY(exec_open(cx, "step state for AdamW", OTT_F32, 1, state->columns, &own, &buffer));
+    TRY(op_convert(cx, &(convert_args){.x = state, .y = &own}));
+    tensor rate = tensor_columns(own, STEP_LEARNING_RATE, 1);
+    TRY(op_multiply(cx, &(multiply_args){.x = &rate, .y = &rate, .factor = u->o->adam_rate}));
+    TRY(step_matching(cx, u, &adamw, false, &own));
+    return plan_close(cx->plan, &buffer);
+}
+
+ott_status optimizer_update(exec *cx, const optimizer_rule *rule, const optimizer_options *o,
+                            const parameter *parameters, int count, const optimizer_ranks *ranks,
+                            const tensor *state) {
+    static const optimizer_ranks none = {0};
+    tensor squares;
+    plan_buffer buffer;
+    cx->part = PART_OPTIMIZER;
+    TRY(exec_open(cx, "squared gradient norms", OTT_F32, 1, ranks && ranks->stages ? ranks->trained : count,
+                  &squares, &buffer));
+    if (!ranks) ranks = &none;
+    TRY(measure_norm(cx, o, parameters, count, ranks, &squares, state));
+    const update_parts parts = {rule, o, parameters, count, ranks};
+    TRY(step_matching(cx, &parts, rule, true, state));
+    if (rule->applies_to) TRY(step_with_adamw(cx, &parts, state));
+    return plan_close(cx->plan, &buffer);
+}
