@@ -35,8 +35,8 @@ int verb_doctor(int argc, char **argv);
 int cli_error(int exit_code, const char *format, ...) __attribute__((format(printf, 2, 3)));
 /* Prints the message of the library's last error, without waiting for rank 0. Returns its exit code. */
 int cli_fail(ott_status status);
-/* Call this before an error that every rank finds, so that only rank 0 prints it. On other ranks it waits
-   until the launcher ends the process. After 3 s it returns: then rank 0 does not have the error. */
+/* Call this before an error that all ranks find, so that only rank 0 prints it: the launcher ends the waiting
+   ranks when rank 0 exits. Returns after 3 s if rank 0 has no such error. Rank 0 does not wait. */
 void cli_wait_for_rank_0(void);
 
 /* ---- standard output (output.c) ---- */

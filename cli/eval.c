@@ -50,7 +50,7 @@ static void print_accuracy(request *r, const char *name, double value, double er
     output_line(&r->out, line);
 }
 
-/* A limit of --against, and the value that was measured. NaN is beyond every limit. */
+/* A threshold of the comparison with --against, and the measured value. NaN exceeds every threshold. */
 typedef struct limit {
     const char *name, *key, *side;
     double measured, limit;

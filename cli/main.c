@@ -101,7 +101,7 @@ static int help_verb(int argc, char **argv) {
 int main(int argc, char **argv) {
     fill_standard_descriptors();
     signal(SIGPIPE, SIG_IGN); /* output.c handles writes to a closed pipe */
-    signal(SIGXFSZ, SIG_IGN); /* write() then fails at the limit of the file size, as on a full disk */
+    signal(SIGXFSZ, SIG_IGN); /* a write beyond the limit of the file size fails, as on a full disk */
     if (argc < 2) return fail_empty();
     const char *word = argv[1];
     if (strcmp(word, "--help") == 0 || strcmp(word, "-h") == 0) return print_help();

@@ -3,8 +3,8 @@
 #include "fp8/cast.h"
 
 enum { PRODUCTS = 32, FRACTION = 13, MANTISSA = 13 };
-/* A rule with products_lead ignores the accumulator in its exponent E. In rule_step E is still at least the
-   accumulator's exponent minus ACCUMULATOR_REACH, because a smaller E would give the same result. */
+/* With products_lead the accumulator does not count for the largest exponent E. But join_accumulator raises E
+   to the accumulator's exponent minus ACCUMULATOR_REACH: a smaller E gives the same result. */
 enum { ACCUMULATOR_REACH = 30 };
 
 const rule rules[] = {

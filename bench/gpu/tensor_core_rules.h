@@ -16,7 +16,7 @@ typedef struct rule {
     const char *name;
     int fraction;              /* 13 + fraction is F; the model has F = 13 */
     int mantissa;              /* 13 + mantissa is R; the model has R = 13 */
-    int accumulator_fraction;  /* the accumulator is rounded to F plus this number of fraction bits */
+    int accumulator_fraction;  /* fraction bits of the accumulator beyond F */
     rule_rounding terms;       /* how a term is rounded to F bits */
     rule_rounding result;      /* how the result is rounded to R bits */
     bool truncate_accumulator; /* the accumulator is first truncated to 13 fraction bits */

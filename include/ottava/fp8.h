@@ -113,7 +113,7 @@ OTT_API void ott_delayed_callbacks_init(ott_delayed_callbacks *callbacks);
    They apply to objects made with the recipe later, and to objects that already use its callbacks. The
    functions must stay callable until these objects are closed. OTT_ERR_ARGUMENT without delayed scaling. */
 OTT_API ott_status ott_recipe_set_callbacks(ott_recipe *r, const ott_delayed_callbacks *callbacks);
-/* Writes the recipe as text: the rowwise and columnwise copies, the three GEMMs, and the publication. */
+/* Writes the recipe as text: rowwise and columnwise copies, the three GEMMs, where it was published. */
 OTT_API ott_status ott_recipe_describe(ott_recipe *r, ott_text_fn write, void *user);
 /* Writes all recipes: format, granularity and scale rule of each operand, accumulator of each GEMM, bytes
    kept for backward per input element, devices that can run it, publication. json 1: JSON; 0: a table. */
@@ -174,8 +174,8 @@ OTT_API ott_status ott_qtensor_update_scale(ott_qtensor *q, ott_group *g);
 
 /*
  * A view of the rowwise or of the columnwise copy in a quantized tensor. Its pointers are device memory (host
- * memory on the CPU), valid until the quantized tensor is closed; ott_quantize changes the contents. Code and
- * scale of element (i, j), with line = i, k = j rowwise and line = j, k = i columnwise; divisions round down:
+ * memory on the CPU), valid until the quantized tensor is closed; ott_quantize changes the contents. Element
+ * (i, j) has this code and scale (rowwise line = i, k = j; columnwise line = j, k = i):
  *
  *     codes[i * row_step + j * column_step]
  *     scale[(line / block_mn) * mn_step + (k / block_depth) * k_step]

@@ -197,10 +197,10 @@ typedef struct ott_export_options {
     ott_dtype dtype;
     ott_export_method method;           /* used only by OTT_EXPORT_HF_FP8 */
     ott_export_granularity granularity; /* used only by OTT_EXPORT_HF_FP8 */
-    /* The Hugging Face folder from which tokenizer files are copied, and keys of config.json that Ottava does
-       not write. NULL: the run's model.hf_path, or the exported folder itself; "": none. If the base model of
-       a run's adapters is no longer at its path, its weights are read from this folder too. For GGUF: the
-       folder of the tokenizer; NULL: the run's tokenizer. */
+    /* The Hugging Face folder with the tokenizer. Its tokenizer files are copied. Keys of config.json that
+       Ottava does not write are copied too. NULL: the run's model.hf_path, or the exported folder itself. "":
+       none. A GGUF export only reads the tokenizer from it; NULL: the run's tokenizer. If the base model of a
+       run's adapters is not at its path any more, its weights are read from this folder. */
     const char *from;
     const char *device; /* device; see ott_context_options */
 } ott_export_options;
@@ -314,7 +314,7 @@ typedef struct ott_eval_result {
     double bits_per_byte;   /* loss in bits per byte of the tokens' text */
     double acc, acc_stderr; /* lm-eval's acc: the ending with the largest log probability */
     double acc_norm, acc_norm_stderr; /* lm-eval's acc_norm: log probability per character */
-    /* llm.c's acc: smallest mean loss per token, without lm-eval's text changes */
+    /* llm.c's acc: the ending with the smallest mean loss per token, from the unchanged text of the data */
     double acc_llmc, acc_llmc_stderr;
     double kl_max, kl_mean;   /* KL(against || model) over tokens, in nats */
     double cosine;            /* cosine similarity of all logits as one vector */

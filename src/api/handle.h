@@ -3,8 +3,8 @@
  * Internal to this folder.
  *
  * Closing an object frees everything except its own struct, which stays allocated until the context is
- * closed. So use after close is an error, not a crash. A loop may open and close any number of tensors: only
- * the last HANDLE_KEEP closed tensors and quantized tensors stay closed; new tensors reuse older structs.
+ * closed. So use after close is an error, not a crash. But only the last HANDLE_KEEP closed tensors and
+ * quantized tensors keep their structs: new tensors reuse the structs of older ones.
  */
 #ifndef API_HANDLE_H
 #define API_HANDLE_H

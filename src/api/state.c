@@ -78,7 +78,7 @@ static ott_status note_recipes(const layer_list *l, tensor_set *set) {
     return OTT_OK;
 }
 
-/* Describes the state of delayed scaling. If there is none, the set stays empty and no file is written. */
+/* Adds the state of delayed scaling to *set. If there is none, *set stays empty, and no file is written. */
 static ott_status describe_float8(ott_module *m, tensor_set *set) {
     layer_list l;
     ott_status status = layers_open(&l, m);
@@ -101,8 +101,8 @@ static void attach_slots(model *m, const ott_optimizer *o) {
             m->parameters[i].shard.slot[j] = o ? o->parameters[i].shard.slot[j] : (tensor){0};
 }
 
-/* Takes a snapshot of a model. If a checkpoint was loaded without the optimizer, o may have made more updates
-   than the model counts steps. Then the number of updates is saved as the number of steps. */
+/* Takes a snapshot of a model. o may count more updates than the model counts steps, if a checkpoint was
+   loaded into the model alone. Then the number of updates is saved as the number of steps. */
 static ott_status take_model(const model_body *b, const ott_optimizer *o, checkpoint_snapshot *s) {
     run_state run = b->run;
     if (o) run.updates = o->updates;

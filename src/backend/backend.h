@@ -11,7 +11,7 @@ typedef struct backend_choice {
     /* "cpu"; "cuda" or "cuda:1": a GPU; "auto" or NULL: a GPU if possible, else the CPU */
     const char *name;
     int threads;          /* host threads; 0: all cores */
-    const recipe *recipe; /* recipe of the linear layers: "auto" uses only a GPU that can run it. NULL: any */
+    const recipe *recipe; /* linear layers' recipe: "auto" skips a GPU that cannot run it; NULL: skips none */
     const recipe *second_recipe; /* recipe of a second model's linear layers; NULL: no second model */
     /* on a GPU: also compute formats and scales that its tensor cores lack; this is slow */
     bool emulates;
@@ -59,11 +59,11 @@ typedef ott_status backend_open_fn(mem *account, int threads, device **out);
 ott_status backend_open(const backend_choice *choice, mem *account, device **out);
 /* Returns OTT_ERR_ARGUMENT if no machine can have a device with this name. */
 ott_status backend_check_name(const char *name);
-/* Fails if the device cannot be opened, or cannot run linear layers with the recipe (NULL: any). */
+/* Fails if the device cannot be opened, or cannot run linear layers with the recipe (NULL: not checked). */
 ott_status backend_check(const char *name, const recipe *r);
 
-/* Returns the name of the compute unit that the device uses for products of this format, "fp32 multiply-add".
-   device_peak measures the peak of this unit. NULL for a GPU, whose data sheet has the peaks. */
+/* Returns the name of the instructions that multiply numbers of this format, for example "fp32 multiply-add".
+   device_peak measures their peak. NULL for a GPU, whose data sheet has the peaks. */
 const char *backend_peak_unit(const device *d, ott_dtype format);
 
 /* True if the device is a CPU whose tile unit (AMX) computes ACCUMULATE_TILE32 products. */
@@ -74,8 +74,8 @@ ott_status backend_tiles_speed(device *d, double *out);
 /* Returns why a CPU device does not use its tile unit (AMX). NULL if the unit is used or does not exist. */
 const char *backend_tiles_refusal(const device *d);
 
-/* The library does not define this function. A test program that defines it opens its own device instead of
-   the CPU. If the function returns NULL, the CPU is opened. */
+/* Returns the function that opens a test's device, which replaces the CPU; NULL: the CPU is opened. Only test
+   programs define this function, the library does not. */
 backend_open_fn *backend_for_tests(void) __attribute__((weak));
 
 #endif

@@ -142,8 +142,8 @@ static int find_cgroup(const reading *r, const cgroup_version *v, char out[PATH_
     return found;
 }
 
-/* Reads the limits of the cgroup and of its parents, which also apply. In a container the cgroup's path may
-   be the host's path; then only the root of the mount exists. */
+/* Reads the limits of the process's cgroup and of its parents, which also apply. In a container the path of
+   the cgroup may be the host's path. Folders of that path that do not exist here are skipped. */
 static void read_cgroups(const reading *r, const cgroup_version *v) {
     char mount[PATH_MAX], path[PATH_MAX], folder[2 * PATH_MAX];
     if (!find_mount(r, v, mount) || !find_cgroup(r, v, path)) return;

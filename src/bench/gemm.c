@@ -29,7 +29,7 @@ enum { LAYOUTS = sizeof layouts / sizeof *layouts };
 typedef struct product {
     operand a, b;
     tensor c;
-    /* gemv: number of packed weights in memory; bytes of one; index of the weight that the next run reads */
+    /* gemv: number of packed weights in memory, bytes of each, and which weight the next run reads */
     int64_t weights, packed_bytes, at;
 } product;
 

@@ -266,7 +266,7 @@ static void write_line(const bench *b, const bench_case *c, const char *const *c
     str_append(out, "\n");
 }
 
-/* Writes a line for each compute unit: "bf16 dot product 233.1 GFLOP/s: e4m3, bf16". */
+/* Writes each compute unit's peak and formats: "bf16 dot product 233.1 GFLOP/s: e4m3, bf16". */
 static void write_peaks(const bench *b, str *out) {
     str_printf(out, "GFLOP/s (share of the peak %s)\n",
                is_on_gpu(b) ? "in the data sheet" : "of its compute unit, measured between cases");

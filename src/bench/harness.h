@@ -4,12 +4,12 @@
  * all cases see the same disturbances of a shared machine. An extra round before them warms up. The result is
  * the median over the rounds.
  *
- * Peaks are measured between the cases. The peak of a product is that of its compute unit
- * (backend_peak_unit). A short loop of this unit's instructions (a burst) is timed before the unit's
- * products, several times a second. The peak is the speed of the fastest burst, or of a product if that is
- * faster: other programs can only slow a burst down. A GPU's peaks come from its data sheet. After each case
- * that moves bytes, memcpy moves as many bytes. With one thread, times are the CPU time of this thread, which
- * excludes other programs.
+ * Peaks are measured between the cases. A compute unit is a kind of instruction (backend_peak_unit). A case
+ * that multiplies matrices is compared with the peak of its unit. Before a case, a short loop of the unit's
+ * instructions (a burst) is timed, unless the last burst is less than 0.2 s old. The peak is the speed of the
+ * fastest burst, because other programs can only slow a burst down. If a case is faster, its speed is the
+ * peak. A GPU's peaks come from its data sheet. After each case that moves bytes, memcpy moves as many bytes.
+ * With one thread, times are the CPU time of this thread, which excludes other programs.
  */
 #ifndef BENCH_HARNESS_H
 #define BENCH_HARNESS_H

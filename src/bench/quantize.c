@@ -16,7 +16,7 @@ static ott_status run_cast(bench *b, const activation *e) {
     return op_cast(&b->cx, &(cast_args){.x = &e->t, .q = &e->q.item[0]});
 }
 
-/* Quantized copies of a layer's input, as training makes them. The output has a row for each entry. */
+/* A way to quantize a layer's input in training. The benchmark's table has a row for each. */
 typedef struct quantized_copy {
     const char *what, *recipe;
     bool rowwise_only; /* true: no columnwise copy, which only grad_weight reads */

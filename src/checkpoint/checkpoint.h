@@ -6,7 +6,8 @@
  *     optimizer.safetensors  optimizer state: "<name>.exp_avg", "<name>.exp_avg_sq", ... It has no tensors if
  *                            checkpoint.save_model_only is set and training is complete (train.max_steps)
  *     float8.safetensors     delayed scaling: "<module>.<tensor>.<format>.amax_history" and ".scale";
- *                            float8.fallback: "<module>.below", its counter, or -1 if the layer fell back;
+ *                            float8.fallback: "<module>.below": number of low measurements of the layer's
+ *                            SQNR in a row, or -1 if the layer fell back to high precision;
  *                            metadata: recipe and margins (float8.h)
  *     config.toml            the run's resolved configuration
  *     history.json           the run's progress so far (run_history.h); missing in old checkpoints

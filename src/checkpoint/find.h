@@ -7,7 +7,7 @@
 #include "base/mem.h"
 #include "base/status.h"
 
-/* Adds the newest complete checkpoint next to `path` to the current error text. Returns `code`. */
+/* Adds to the current error text which complete checkpoint next to `path` is the newest. Returns `code`. */
 ott_status checkpoint_suggest_newest(mem *account, const char *path, ott_status code);
 
 #endif

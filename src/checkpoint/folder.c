@@ -118,7 +118,7 @@ static ott_status measure_bytes(const file_reader *r, int64_t at, int64_t end, v
     return *crc = file_crc32c_before(*crc, r->bytes - end), OTT_OK;
 }
 
-/* *out = size of a file, and the contribution of one of `shares` equal ranges to the file's CRC. */
+/* *out = a file's size, and what range `share` of `shares` equal ranges contributes to the file's CRC. */
 static ott_status measure_share(const char *path, int share, int shares, void *buffer, int64_t buffer_bytes,
                                 const cancellation *w, checkpoint_file *out) {
     file_reader r;

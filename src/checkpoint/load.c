@@ -211,8 +211,8 @@ static void log_converted(const logger *log, const loader *l) {
                  dtype_name(t->dtype));
 }
 
-/* Loads the base folder's weights if the checkpoint lacks them. If it has frozen weights, they may differ
-   from the folder's weights, so later checkpoints also store them. */
+/* If the checkpoint lacks the frozen weights, loads them from the base folder. Otherwise they may differ from
+   the base folder's weights, so later checkpoints store them too (m->options.base = NULL). */
 static ott_status load_base(model *m, const logger *log, const char *path, const model_base *base) {
     if (base->files > 0) return hf_base_load(m, log, path, base);
     m->options.base = NULL;

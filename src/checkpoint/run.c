@@ -64,8 +64,8 @@ ott_status checkpoint_run_home(mem *account, const char *run_folder, const char 
     return ours ? mem_strdup(account, folder, home) : name_subfolder(account, folder, run.mark.run, home);
 }
 
-/* `owner` is the run.json of a checkpoint folder. *copy is true if it names another run folder that still has
-   the run's id: then run_folder is a copy of that folder. */
+/* Sets *copy to true if run_folder is a copy of another run folder: run.json in the checkpoint folder
+   (`owner`) names that other folder, and it still exists with the same run id. */
 static ott_status is_copy(mem *account, const char *run_folder, const char *folder, const run_record *owner,
                           bool *copy) {
     run_record other;
@@ -76,8 +76,8 @@ static ott_status is_copy(mem *account, const char *run_folder, const char *fold
     return *copy = strcmp(other.mark.run, owner->mark.run) == 0, OTT_OK;
 }
 
-/* *ours is true if the checkpoint folder belongs to the run. `owner` is the folder's run.json. If the run
-   folder is a copy, gives it a new run id, and *ours is false. */
+/* Sets *ours to true if the checkpoint folder belongs to the run. owner: run.json in the checkpoint folder.
+   If run_folder is a copy of the owner's run folder, gives the run a new id and sets *ours to false. */
 static ott_status decide_ownership(mem *account, const char *run_folder, const char *folder, bool adopts,
                                    run_record *r, const run_record *owner, bool *ours) {
     run_mark newest;

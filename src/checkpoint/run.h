@@ -16,8 +16,8 @@ ott_status checkpoint_run_begin(mem *account, const char *run_folder, run_record
    belongs to another run. Writes nothing. The caller frees *home with mem_free. */
 ott_status checkpoint_run_home(mem *account, const char *run_folder, const char *folder, char **home);
 /* Like checkpoint_run_home, but the run will write there. If the folder has no owner, the run becomes its
-   owner. Completes an interrupted rewind. adopts: the run also takes over checkpoints without a run id. If
-   the run folder is a copy of the run folder that wrote these checkpoints, gives it a new id, also in *r. */
+   owner. Completes an interrupted rewind. adopts: the run may own a folder whose checkpoints have no run id.
+   If the run folder is a copy of the owner's run folder, gives the run a new id, also in *r. */
 ott_status checkpoint_run_claim(mem *account, const logger *log, const char *run_folder, const char *folder,
                                 bool adopts, run_record *r, char **home);
 /* How a checkpoint is related to a run. `home` is the folder of the run's checkpoints. */

@@ -9,7 +9,7 @@
 
 typedef struct launcher {
     const char *variable;
-    /* if this variable is also set, `variable` is ignored: another entry reads this one; NULL: none */
+    /* if this variable is set too, it counts instead: it has its own entry; NULL: none */
     const char *better;
     const char *name, *instead;
 } launcher;

@@ -22,7 +22,7 @@ enum {
     ANSWER,            /* tag of the answer to a query */
     GROUPS,            /* tag of the first group's messages; each group has its own tag */
     NOT_WAITING = -1,  /* answer to a query: the rank waits for no other rank */
-    ENDED_WITHIN = 10, /* seconds that a process waits until the process that reports a failure ends it */
+    ENDED_WITHIN = 10, /* seconds that a process waits to be ended by the process that reports a failure */
 };
 
 /* State of MPI in this process. MPI can start only once in a process. */

@@ -28,8 +28,8 @@ ott_status mpi_group_open(mem *account, const int *ranks, int count, const char 
                           group **out);
 int64_t mpi_group_bytes(int count);
 
-/* Reports that this process cannot continue. When this process ends, all other processes end too, with the
-   exit code of `code`. Returns true if this process must print the reason. Returns false, after a wait, if
+/* Reports that this process cannot continue. When it ends, all other processes end too, with the exit code of
+   the status `code`. Returns true if this process must print the reason. Returns false, after a wait, if
    another process reported first. Does nothing before mpi_join. */
 bool mpi_give_up(ott_status code, const char *reason);
 

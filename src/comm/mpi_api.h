@@ -54,7 +54,7 @@ typedef struct mpi_api {
     /* *done: 1 if all requests are complete; all of them are then set to no_request. */
     int (*test)(int count, mpi_request *requests, int *done);
     int (*is_done)(const mpi_request *r); /* 1 if the request is complete; does not change it */
-    /* *sender: the rank of a message that can be received now; -1: none. from.rank may be ANY_RANK. */
+    /* *sender: the rank whose message can be received now; -1: none. from.rank may be ANY_RANK. */
     int (*probe)(mpi_envelope from, int *sender);
     int (*receive_now)(mpi_envelope from, void *data, int bytes);
 } mpi_api;

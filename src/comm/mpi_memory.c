@@ -6,7 +6,7 @@ enum {
     PIECE_MOST = 512 << 10, /* most bytes of a piece */
     PIECE_LEAST = 64 << 10,
     STAGING_MOST = 2 << 20, /* bytes: limit of all pieces that a rank sends at the same time */
-    OPERATIONS = 6, /* operations allocated with a group; enough for a training step without messages */
+    OPERATIONS = 6,         /* operations allocated with a group; enough for a step with only collectives */
 };
 
 /* ---- operations ---- */
@@ -58,7 +58,7 @@ static int64_t piece_bytes(int count) {
     return bytes < PIECE_LEAST ? PIECE_LEAST : bytes > PIECE_MOST ? PIECE_MOST : bytes;
 }
 
-/* Returns the bytes for a piece to each rank, a piece from each rank, and fp32 sums of one bf16 piece. */
+/* Returns staging bytes: for each rank a piece to send and one to receive; fp32 sums of a bf16 piece. */
 static int64_t staging_bytes(int count) {
     return count > 1 ? (2 * (int64_t)count + 2) * piece_bytes(count) : 0;
 }

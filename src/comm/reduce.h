@@ -7,7 +7,7 @@
 
 /* sum[count] = the first rank's values, widened to fp32. */
 void reduce_first(float *sum, const void *values, ott_dtype d, int64_t count);
-/* Adds the next rank's values to sum[count]; for a maximum, keeps the larger of each sum and value. */
+/* sum[count] += the next rank's values; for a maximum, sum[i] = the larger one of sum[i] and value i. */
 void reduce_next(float *sum, const void *values, ott_dtype d, int64_t count, reduce_kind kind);
 /* out[count] = sum, rounded to format d. out may be the same memory as sum. */
 void reduce_last(void *out, ott_dtype d, const float *sum, int64_t count);

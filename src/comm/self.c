@@ -1,4 +1,4 @@
-/* comm/self: a group of one rank. Its collectives do nothing, so tensor/group/group only closes the group. */
+/* comm/self: a group of one rank. tensor/group/group skips its collectives, so only `close` is defined. */
 #include "comm/self.h"
 
 static void self_close(group *g) {

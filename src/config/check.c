@@ -207,7 +207,7 @@ static ott_status find_checkpoint_part(const config *cfg, const char *word, int 
          nearest ? "; did you mean " : "", nearest ? nearest : "", nearest ? "?" : "");
 }
 
-/* Fails if train_state, which has the step count, is excluded without optimizer and lr_scheduler. */
+/* Fails if loading skips train_state (which has the step count) but not optimizer and lr_scheduler. */
 static ott_status check_excluded_parts(config *cfg) {
     const config_list *list = &cfg->checkpoint.exclude_from_loading;
     bool given[PARTS] = {false};

@@ -37,7 +37,7 @@ static bool is_within(const char *path, const char *section) {
     return strncmp(path, section, length) == 0 && (path[length] == '.' || !path[length]);
 }
 
-/* True if `path` is one of the names "a.b|c", or a key of a section with such a name. */
+/* True if `path` is a name in `names` ("a.b|c": a.b and c), or a key of a section with such a name. */
 static bool is_one_of(const char *path, const char *names) {
     for (const char *at = names; *at;) {
         char name[96];

@@ -30,7 +30,7 @@ typedef struct config_key {
     const key_choice *choices;
     int choice_count;
     key_state state;
-    const char *reason;  /* LATER: why the key is refused. INSTEAD: what Ottava does. WITH: the other key */
+    const char *reason;  /* LATER: why it is refused. INSTEAD: Ottava's way. WITH: the key that it needs */
     const char *neutral; /* values that request nothing, "a|b"; with LATER, also the default */
     const char *help;
 } config_key;

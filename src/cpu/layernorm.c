@@ -13,7 +13,7 @@ SIMD float residual_row(ott_dtype d, const void *x, const void *delta, void *h, 
     return v16_fold_sum(sum);
 }
 
-/* Returns the sum of (h - mean)^2 (SUM16 in ops.def). Lanes beyond the row are 0. */
+/* Returns the sum of (h - mean)^2 over a row, in the order SUM16 of tensor/ops.def. */
 SIMD float squares_of_row(ott_dtype d, const void *h, float mean, int64_t columns) {
     v16 squares = v16_zero(), middle = v16_set1(mean);
     BY_16(c, lanes, columns, {

@@ -59,7 +59,7 @@ SIMD void ignore_row(ott_dtype d, void *x, const loss_places *p, int64_t columns
 }
 
 /* Computes a row's loss and gradient from its largest element m, its sum of exponentials and the target's
-   logit. target: the target's column; no column of x if another rank has this column. */
+   logit. target: column of the target in x. It is out of range if another rank has this column. */
 SIMD void finish_row(ott_dtype d, void *x, float m, float sum, float at_target, int64_t target,
                      const loss_places *p, int64_t columns) {
     float lse = m + fmath_log(sum), inverse = 1.0f / sum;

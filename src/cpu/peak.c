@@ -11,7 +11,7 @@ enum { CHAINS = 6 };
 enum { CHAINS = 1 };
 #endif
 
-/* Hides a value from the compiler, so that it does not compute or remove the sums. */
+/* Hides a value from the compiler, which would else compute the sums at compile time or remove them. */
 #if defined(CPU_ISA_avx512)
 #define KEEP(x) __asm__ volatile("" : "+v"(x))
 #elif defined(CPU_ISA_avx2)

@@ -80,7 +80,7 @@ static gguf_type choose_type(saving *s, const gguf_tensor *t, module_role role) 
     return s->o->fallback_type;
 }
 
-/* Returns the role after which GGUF names the tensor of `role`: another one if GGUF fuses the projection. */
+/* Returns the role that names the GGUF tensor of `role`: of the fused tensor if GGUF fuses `role`. */
 static module_role role_of_tensor(const gguf_arch *a, module_role role) {
     if (a->fused_qkv && role >= ROLE_Q && role <= ROLE_V) return ROLE_QKV;
     return a->fused_gate_up && role == ROLE_GATE ? ROLE_UP : role;
@@ -98,8 +98,8 @@ static bool joins_earlier_tensor(const saving *s, const char *name, const source
     return false;
 }
 
-/* Adds a GGUF tensor to the list, or to a fused tensor of the list. Its values are one part of a parameter: a
-   layer's experts, or the rows of one projection. */
+/* Adds a GGUF tensor to the list. It stores one part of parameter p: a layer's experts, or the rows of one
+   projection. If GGUF fuses the part with an earlier tensor, appends its rows to that tensor. */
 static void declare_part(saving *s, const model_module *e, const parameter *p, const module_part *from,
                          bool is_bias) {
     bool reorders = s->arch->rotates_pairs && (from->role == ROLE_Q || from->role == ROLE_K);
@@ -186,7 +186,7 @@ typedef struct writing {
     hf_merge adapter; /* the adapter to merge; all zero if none */
 } writing;
 
-/* True for norms that multiply by 1 + weight. llama.cpp multiplies by the weight of the file: 1 + weight. */
+/* True for norms that multiply by 1 + weight. llama.cpp adds no 1, so the file must store 1 + weight. */
 static bool adds_to_one(const saving *s, const source_part *part) {
     return s->m->options.family->norm == FAMILY_NORM_RMS_ONE_PLUS && part->module->kind == MODULE_NORM;
 }

@@ -373,7 +373,7 @@ static json_t *list_layers(const config_list *layers) {
     return list;
 }
 
-/* Returns layers_to_transform, or an empty list if a layer that is not in it has adapters. */
+/* Returns layers_to_transform. If a layer with adapters is not in this list, returns an empty list. */
 static const config_list *usable_layers(const model *m, const config *cfg) {
     static const config_list none = {0};
     for (int i = 0; i < m->all_modules.count; i++)

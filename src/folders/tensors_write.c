@@ -63,7 +63,7 @@ static ott_status write_tensors(const set_writer *s, const tensor_set *set, safe
     return OTT_OK;
 }
 
-/* Lists the file's metadata: the pair (note, number) of each tensor with a note, then the set's pairs. */
+/* Lists the file's metadata, pairs of key and value: of each tensor with a key (`note`), then of the set. */
 static ott_status list_metadata(const tensor_set *set, arena *memory, safetensors_pair **out,
                                 int64_t *count) {
     TRY(arena_alloc(memory, (set->count + set->metadata_count) * (int64_t)sizeof **out, out));

@@ -49,7 +49,7 @@ ott_status recipe_to_run(ott_context *context, ott_recipe *r, const char *otherw
 
 /* Fails with OTT_ERR_DTYPE unless t is fp32, bf16 or fp16. The text names the function and the argument. */
 ott_status tensor_check_number(const ott_tensor *t, const char *function, const char *argument);
-/* Fails with OTT_ERR_SHAPE, "ARGUMENT is [a, b], but BY [rows, columns]", unless t is [rows, columns]. */
+/* Fails with OTT_ERR_SHAPE, "x is [1, 2], but q is [4, 8]", unless t is [rows, columns]. by: "q is". */
 ott_status tensor_check_shape(const ott_tensor *t, int64_t rows, int64_t columns, const char *by,
                               const char *function, const char *argument);
 /* Fails with OTT_ERR_ARGUMENT if the memory of a and b overlaps. The text names the function, a and b. */

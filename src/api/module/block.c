@@ -13,8 +13,8 @@ static ott_status add_child(ott_module *m, const char *label, ott_module *part) 
     return status;
 }
 
-/* Adds child nodes for the layers of roles `from` to `to`, with the names that they have in a model. part: a
-   block if offset is 0, otherwise a block's member that begins `offset` bytes after the block's start. */
+/* Adds child nodes for the layers of roles `from` to `to`, with the names that they have in a model. part:
+   the struct with the layers. It is a block (offset 0), or a member at byte `offset` of a block. */
 static ott_status add_roles(ott_module *m, const model_options *o, module_role from, module_role to,
                             void *part, size_t offset) {
     ott_context *context = m->handle.context;
@@ -124,7 +124,7 @@ static ott_status open_positions(rope *tables, sequence_layout *p, device *d,
                       o->max_positions);
 }
 
-/* layer, tables: the attention of a transformer layer and its rope tables; NULL for an attention module. */
+/* layer, tables: a transformer layer's attention and rope tables; NULL: those of the made module's body. */
 static ott_status make_attention(ott_context *context, attention *layer, const rope *tables,
                                  const ott_attention_options *o, ott_module **made) {
     const model_options shape = {

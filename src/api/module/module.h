@@ -111,9 +111,8 @@ ott_status module_add_parameter(ott_module *m, const char *local, int64_t rows, 
                                 const parameter **out);
 /* Updates the full names of all nodes of the tree. */
 ott_status module_rename(ott_module *root);
-/* Last step of opening a module: names the tree, sets how weights are drawn, connects the layers and sets
-   *out. If this or `built`, the status of the earlier steps, is an error, closes the tree. deviation:
-   init_std. */
+/* Last step of opening a module: names the tree, sets how weights are drawn (deviation: init_std), connects
+   the layers and sets *out. If this step or an earlier one (`built`) failed, closes the tree. */
 ott_status module_finish(ott_module *root, double deviation, uint64_t seed, ott_status built,
                          ott_module **out);
 void module_close_tree(ott_module *m); /* does nothing for NULL */
@@ -122,7 +121,7 @@ ott_status module_make_weights(ott_module *m);
 /* Records that all weights of a root have values, after a checkpoint was loaded. */
 void module_mark_weights_set(ott_module *root);
 
-/* Make a linear or norm node. layer: a layer in a composite module's body; NULL: the node's own layer. */
+/* Make a linear or norm node. layer: a layer in a composite module's body; NULL: one in the node's body. */
 ott_status module_make_linear(ott_context *context, linear *layer, int64_t in, int64_t out, bool bias,
                               ott_dtype dtype, ott_module **made);
 struct norm;
@@ -160,7 +159,7 @@ ott_status module_enter(ott_context *context, const char *function);
 #define MODULE_INSIDE(context, call)                                                                         \
     (module_enter((context), __func__) == OTT_OK ? api_left((context), (call)) : OTT_ERR_ARGUMENT)
 
-/* Fills in an execution context for the root of a tree, with the root's plan and a group of this rank. */
+/* Fills in an execution context for the root of a tree: the root's plan, and a group with only this rank. */
 ott_status module_exec(ott_module *root, exec *cx);
 /* Copies the caller's x to memory of the module, because the caller may change x before backward reads it. */
 ott_status module_own_input(exec *cx, module_value *x);

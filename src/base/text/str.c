@@ -166,7 +166,7 @@ int str_distance(const char *a, const char *b) {
     return row[rows % 3][columns];
 }
 
-/* True if one text begins with the other, which is not much shorter ("seq_length", "seq_len"). */
+/* True if one text begins with the other, and the shorter has at least 5 bytes and half of the longer's. */
 static bool shares_prefix(const char *a, const char *b) {
     enum { ENOUGH = 5 };
     size_t x = strlen(a), y = strlen(b), common = x < y ? x : y;

@@ -47,7 +47,7 @@ typedef struct alias_value {
 
 /* Returns why values.def refuses the word for the key `path`; NULL if values.def does not refuse it. */
 const char *alias_asked(const char *path, const char *word);
-/* Returns the row of values.def for `word`, another tool's word for key or alias `path`; NULL if none. */
+/* Returns the row of values.def with `word`, another tool's value of key or alias `path`; NULL if none. */
 const alias_value *alias_value_find(const char *path, const char *word);
 /* Finds `word` in "theirs=ours|..." and copies our word into out[64]. False if it is not listed. */
 bool alias_translate(const char *words, const char *word, char *out);

@@ -268,7 +268,7 @@ static ott_status finalize_mock(config *cfg) {
     return *f = kept, OTT_OK;
 }
 
-/* Sets data.format. Sets data.dataset to the class: an error later, unless a key names local files. */
+/* Sets data.format, and data.dataset to the class: this fails later unless a key names local files. */
 ott_status foreign_dataset_target(config *cfg, const node *value, const char *where) {
     const char *name, *format;
     if (tree_is_null(value)) return OTT_OK;

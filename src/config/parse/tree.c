@@ -24,7 +24,7 @@ ott_status tree_add(tree_builder *b, node *parent, node_kind kind, int line, con
     return *out = n, OTT_OK;
 }
 
-/* Copies a tree by recursion. No tree is deeper than TREE_DEPTH_LIMIT, because no reader accepts it. */
+/* Copies a tree by recursion. The readers refuse trees that are deeper than TREE_DEPTH_LIMIT. */
 ott_status tree_copy(tree_builder *b, node *parent, const node *source, const char *name, node **out) {
     node *copy;
     TRY(tree_add(b, parent, source->kind, source->line, name, source->text, &copy));

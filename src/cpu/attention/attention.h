@@ -112,7 +112,7 @@ typedef struct product {
     int64_t ldc;
 } product;
 
-/* Unrolled loops over rows or vectors of a matrix product. The bounds are constants, at most ROWS and
+/* Loops over the rows or the vectors of a tile of sums, unrolled: the bounds are constants, at most ROWS and
    VECTORS. */
 #define EACH_ROW(r, rows)       UNROLL for (int r = 0; r < ROWS; r++) if (r < (rows))
 #define EACH_VECTOR(v, vectors) UNROLL for (int v = 0; v < VECTORS; v++) if (v < (vectors))
@@ -156,8 +156,8 @@ SIMD void product_add_wide(product p, int rows, int64_t width, int64_t begin, in
     for (; lane < width; lane += 16, p.b += 16, p.c += 16) product_add(&p, rows, 1, begin, end);
 }
 
-/* In a banded product, row r has the terms [begin + r * begin_step, end + r * end_step) that are in [0,
-   depth). Steps are 0 or 1. */
+/* The terms that each row of a product has: terms with factor 0 (invisible keys) are left out. Row r has the
+   terms k in [begin + r * begin_step, end + r * end_step) that are in [0, depth). Steps are 0 or 1. */
 typedef struct band {
     int64_t begin, begin_step, end, end_step, depth;
 } band;
@@ -169,7 +169,7 @@ SIMD int64_t band_end(const band *b, int64_t r) {
     return clamp(b->end + r * b->end_step, 0, b->depth);
 }
 
-/* Adds to each of rows [r, r + ROWS), one after the other, the terms of its band that are in [begin, end). */
+/* For each row of c in [r, r + ROWS), adds its terms k (see `band`) that are in [begin, end). */
 static void product_ragged(product p, int64_t r, int64_t width, const band *b, int64_t begin, int64_t end) {
     for (int i = 0; i < ROWS; i++, p.a += p.a_row, p.c += p.ldc) {
         int64_t first = clamp(band_begin(b, r + i), begin, b->depth),
@@ -178,8 +178,8 @@ static void product_ragged(product p, int64_t r, int64_t width, const band *b, i
     }
 }
 
-/* Adds to each row of c the terms of its band, in ascending order. `rows` is a multiple of ROWS. Terms that
-   ROWS consecutive rows have in common are added to these rows together. */
+/* Adds to each row of c the products of its terms k (see `band`), in ascending order. `rows` is a multiple of
+   ROWS. Terms that ROWS consecutive rows have in common are added to these rows together. */
 static void product_banded(product p, int64_t rows, int64_t width, const band *b) {
     for (int64_t r = 0; r < rows; r += ROWS, p.a += ROWS * p.a_row, p.c += ROWS * p.ldc) {
         int64_t begin = band_begin(b, r + ROWS - 1), end = clamp(band_end(b, r), begin, b->depth);

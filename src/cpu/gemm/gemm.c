@@ -169,8 +169,8 @@ static int64_t blocks(int64_t count, int64_t size) {
     return count / size + (count % size != 0);
 }
 
-/* Chooses the grid of threads in which the largest share of C is the least work. Packing an element costs
-   about PACK_COST multiply-adds. A is packed again for each block of columns, B for each block of rows. */
+/* Chooses the grid of threads that gives the busiest thread the least work. Packing an element costs about
+   PACK_COST multiply-adds. A is packed again for each block of columns, B for each block of rows. */
 static void choose_grid(gemm_job *job, int threads) {
     enum { PACK_COST = 16 };
     int64_t least = INT64_MAX;

@@ -14,7 +14,7 @@
    packed elements of each row. */
 typedef struct gemm_block {
     int64_t row, rows, k, kc, length;
-    bool tile32; /* true: for ACCUMULATE_TILE32, which may pair other terms than neighbours (pack_order) */
+    bool tile32; /* for ACCUMULATE_TILE32: pack_order may then pair terms that are not adjacent */
 } gemm_block;
 
 SIMD bool pack_is_fp8(ott_dtype d) {

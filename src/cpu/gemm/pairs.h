@@ -18,7 +18,7 @@ static inline int64_t pairs_terms(const gemm_args *g) {
 
 #if SIMD_HAS_PAIRS
 
-/* Returns the smallest exponent in `rows` rows of n packed pairs. step: distance of two rows in pairs. */
+/* Returns the smallest exponent in `rows` rows of n packed pairs. step: number of pairs from row to row. */
 static int pairs_least(const float *packed, ott_dtype d, int64_t rows, int64_t n, int64_t step) {
     if (d == OTT_E4M3) return PAIR_LEAST_E4M3;
     if (d == OTT_E5M2) return PAIR_LEAST_E5M2;
@@ -28,7 +28,7 @@ static int pairs_least(const float *packed, ott_dtype d, int64_t rows, int64_t n
     return v16_pair_least(least);
 }
 
-/* Sets *noted to exponent in the first block of the contraction; later to the smaller of both. */
+/* Sets *noted to the smaller one of *noted and `exponent`; if `first`, to `exponent`. */
 static void pairs_note(int16_t *noted, int exponent, bool first) {
     if (first || exponent < *noted) *noted = (int16_t)exponent;
 }

@@ -2,11 +2,11 @@
  * cpu/gemm/tensorcore: the micro-kernel that accumulates like Hopper's FP8 tensor cores (fp8/tensorcore.h),
  * to study them and to check a GPU.
  *
- * A tensor core aligns the terms of an instruction to the largest exponent E and truncates them. Here fp32
- * numbers and integers do this exactly. A finite FP8 number is significand * 2^exponent; its `power` is
- * 2^exponent, or 0 for a zero. 2^E is the largest product of two powers. term * 2^(13 - E), converted to an
- * integer, is the aligned and truncated term. The sum of these integers is below 2^24, so it is exact as a
- * float. Clearing the last 10 bits of this float truncates its significand to 14 bits.
+ * The terms of an instruction are its products and the accumulator. A tensor core aligns them to their
+ * largest exponent E and truncates them. Here fp32 numbers and integers do this exactly. A number's `power`
+ * is 2^exponent, or 0 for a zero. A product has the product of both powers. 2^E is the largest one. term *
+ * 2^(13 - E), converted to an integer, is the aligned and truncated term. The sum of these integers is below
+ * 2^24, so it is exact as a float. Clearing its last 10 bits truncates the significand to 14 bits.
  */
 #include "cpu/gemm/tile.h"
 

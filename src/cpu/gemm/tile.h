@@ -24,14 +24,14 @@ typedef struct gemm_tile {
        start from 0 (`start` is NULL), are scaled, and are added to `sums`. */
     const float *scale_inv_a, *scale_inv_b;
     scale_order order;
-    const char *prefetch;         /* first row to prefetch: of the next tile's sums, or of this tile of C */
+    const char *prefetch;         /* row to prefetch: of C after the last terms, else of the next sums */
     int64_t prefetch_step;        /* bytes from one prefetched row to the next */
     float smallest_a, smallest_b; /* smallest normal numbers of the operands' formats (tensorcore.c) */
 } gemm_tile;
 
 typedef void (*gemm_kernel)(const gemm_tile *t);
 
-/* How the product of two packed elements is added to a sum. All four have the bits of fp32 multiply-adds. */
+/* How to add the product of two packed elements to a sum. Each gives the bits of fp32 multiply-adds. */
 typedef enum gemm_arithmetic {
     GEMM_FMA,        /* one term: fused multiply-add */
     GEMM_EXACT,      /* one term with an exact product: multiply, then add (fmaf would call the C library) */

@@ -46,7 +46,7 @@ SIMD v16 moment16_expanded(v16 x, const moment_scale *s) {
 typedef struct moment_group {
     float x[MOMENT_GROUP];
     v16 largest; /* largest magnitude in each lane */
-    v16i least;  /* 0x7fffffff minus the bits of each lane's smallest normal magnitude; 0 if there is none */
+    v16i least;  /* largest value of 0x7fffffff - bits of a normal magnitude, in each lane; 0: none yet */
 } moment_group;
 
 SIMD void put_moment(moment_group *g, int64_t at, v16 x) {

@@ -23,7 +23,7 @@ typedef struct update_rule {
     int tensors;
     int param_draw; /* which number of a draw rounds tensor PARAM (tensor/rules/stochastic.h) */
     uint64_t sums;  /* mask STOCHASTIC_SUM_*: the numbers of a draw that round sums */
-    bool has_point; /* true: update_point computes the parameter from slots 0 and 1, rounded to nearest */
+    bool has_point; /* true: after `row`, update_point computes the parameter from slots 0 and 1 */
 } update_rule;
 
 /* Seed and element indices for stochastic rounding (tensor/ops.def: adamw). */
@@ -96,7 +96,7 @@ static void widen_chunk(const update_job *j, update_chunk *c) {
     }
 }
 
-/* Rounds bf16 tensors stochastically. If rule.has_point, then computes the parameter from two slots. */
+/* Rounds bf16 tensors stochastically. Then, if rule.has_point, computes the parameter from slots 0 and 1. */
 static void round_chunk(const update_job *j, update_chunk *c) {
     draws16 draws;
     for (int64_t i = 0; i < c->count; i += 16) {
@@ -202,7 +202,7 @@ ott_status ISA(schedule_free)(exec *cx, const schedule_free_args *a) {
                     (const tensor *[]){a->param, a->grad, a->z, a->x, a->moment2});
 }
 
-/* The op muon_momentum updates only the momentum, as tensor PARAM. The op `muon` updates the parameter. */
+/* The op muon_momentum updates only the momentum, the rule's PARAM. The op `muon` updates the parameter. */
 ott_status ISA(muon_momentum)(exec *cx, const muon_momentum_args *a) {
     static const update_rule rule = {
         .row = muon_momentum_row, .tensors = 2, .param_draw = STOCHASTIC_SLOT, .sums = STOCHASTIC_SUM_PARAM};

@@ -2,9 +2,9 @@
  * cpu/quantize/quantize: quantizes a tensor for its rowwise and columnwise use (fp8/recipe.h): amaxes, scales, codes.
  *
  * The work is split into units. A unit has as many rows as the highest scale block, and as many columns as
- * fit the second-level cache. A first pass computes every amax, and also codes as soon as their scale is
- * known: in a row with its own scale while the row is in the first-level cache, in a block of 32 or 128 rows
- * after the last row, with delayed scaling immediately. If the scales need the amax of the full tensor or of
+ * fit the second-level cache. A first pass computes every amax, and also codes whose scale is known in this
+ * pass. A delayed scale is known at once, a row's scale after the row (which is still in the first-level
+ * cache), a block's scale after the block's last row. If the scales need the amax of the full tensor or of
  * full columns, a second pass computes the codes. Threads share the units; a maximum does not depend on the
  * order. Transposed codes are also computed row by row, and then copied to their columns.
  */
@@ -43,10 +43,10 @@ typedef struct quantize_unit {
 typedef struct quantize_work {
     /* [use] largest magnitudes so far: in each scale block of the unit, in each column, or in the tensor */
     float *most[2];
-    float *runs;    /* amax of each job->run columns of a row, or of TILE_ROWS rows: [run][TILE_ROWS] */
+    float *runs;    /* amax of each job->run adjacent columns; one row, or [columns / run][TILE_ROWS] */
     float *spread;  /* scales of a row, one for each element */
     uint8_t *codes; /* codes of a row before they are transposed */
-    void *each;     /* the array most[i] of the use with a scale for each column; NULL: no such use */
+    void *each;     /* most[i] of the use that has a scale for each column; NULL: there is no such use */
 } quantize_work;
 
 /* ---- units and scratch ---- */
@@ -262,7 +262,7 @@ static void raise_tile(const quantize_job *job, quantize_unit u, int64_t row, in
     }
 }
 
-/* Does finish_rows's work for a use with block scales, for the rows of a tile. Then sets the tile to 0. */
+/* Like finish_rows, for a use with block scales. tile: amaxes of rows [row, end); 0 on return. */
 static void finish_tile(const quantize_job *job, const quantize_use *s, float *tile, quantize_unit u,
                         int64_t row, int64_t end, const quantize_work *w) {
     int64_t count = quantize_blocks(u.columns, s->columns), g = quantize_group(s, row, u.column);
@@ -281,7 +281,7 @@ static void finish_tile(const quantize_job *job, const quantize_use *s, float *t
     memset(tile, 0, (size_t)(count * TILE_ROWS) * sizeof(float));
 }
 
-/* Returns the largest magnitudes so far, [n, n + count) of use[i], in fp32. count is at most 16. */
+/* Returns amaxes of the rows so far in fp32: groups [n, n + count) of use[i]. count is at most 16. */
 static v16 amax_so_far(const quantize_job *job, int i, const quantize_work *w, int64_t n, int64_t count) {
     return column_amax_load_n(w->most[i], job->use[i].columns == 1 ? job->x->dtype : OTT_F32, n, count);
 }
@@ -405,7 +405,7 @@ ott_status ISA(quantize)(exec *cx, const quantize_args *a) {
     return quantize(cx, a->x, a->q);
 }
 
-/* Quantizes rows [first, end) as group `which`. The rows after the last group are one more group. */
+/* Quantizes rows [first, end) as group `which`. Group a->q->groups is the rows after all experts' rows. */
 static ott_status quantize_rows(exec *cx, const grouped_quantize_args *a, int64_t which, int64_t first,
                                 int64_t end) {
     tensor x = tensor_rows(*a->x, first, end - first);

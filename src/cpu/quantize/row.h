@@ -130,8 +130,8 @@ SIMD v16 amax_part_tile(const void *x, ott_dtype d, int64_t from, int64_t ld, in
     return v16_load(most);
 }
 
-/* Writes the amaxes of every `run` columns of [column, column + n), in rows [row, row + rows), to
-   runs[][TILE_ROWS]: a vector for every `run` columns, with a lane for each row. */
+/* Computes amaxes of rows [row, row + rows), for each `run` adjacent columns in [column, column + n). They
+   are written to runs[n / run][TILE_ROWS], with a lane for each row. */
 SIMD void amax_tiles_of(ott_dtype d, const tensor *x, int64_t row, int64_t rows, int64_t column, int64_t n,
                         int64_t run, void *columns, float *runs) {
     for (int64_t i = 0; i < n; i += run, runs += TILE_ROWS) {

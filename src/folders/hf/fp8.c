@@ -59,7 +59,7 @@ static ott_status fail_trained(const char *name, const char *why) {
                        name, why);
 }
 
-/* Fails if the scales of training do not fit the file's tensors, which may fuse other projections. */
+/* Fails if the file's tensors fuse other projections than the model's weights, and so need other scales. */
 static ott_status check_fused(const hf_places *p, int i, hf_scales grain) {
     const hf_place *at = &p->items[i];
     const parameter *trained = p->items[i].parameter;

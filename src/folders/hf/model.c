@@ -572,7 +572,7 @@ static ott_status open_places(loading *l) {
 
 static ott_status load_weights(loading *l, const char *folder) {
     mem *account = l->m->device->account;
-    /* The head's rows are normalized once, after loading. Training it needs the gradient of that step. */
+    /* Training would need the gradient of normalize_head, which normalizes the head's rows after loading. */
     const parameter *p = head_to_normalize(l->m);
     if (p && p->shard.grad.data)
         return status_fail(

@@ -23,7 +23,7 @@ static ott_status name_place(const hf_places *places, const member *owner, modul
     return arena_printf(places->memory, out, "%s.%s", name, owner->kind);
 }
 
-/* Changes `at` from the tensor of one expert to the tensor of all experts. */
+/* Changes *at from a place in one expert's matrix to a place in the tensor of all experts' matrices. */
 static void pack_place(hf_place *at, const member *owner) {
     at->experts = owner->parameter->experts;
     at->tensor_row += owner->matrix * at->tensor_rows;

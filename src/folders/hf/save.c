@@ -55,7 +55,7 @@ static bool can_express_experts(const family *f, const model_options *o) {
                                      e->hidden == o->hidden));
 }
 
-/* True if models of the family can have MLPs of kind m. A family with experts has only its own kind. */
+/* True if models of the family can have MLPs of kind m. Families with experts only have kind f->mlp. */
 static bool can_express_mlp(const family *f, family_mlp m) {
     bool is_of_own_kind = family_mlp_is_gated(f->mlp) == family_mlp_is_gated(m);
     return f->mlp == m || (is_of_own_kind && !f->experts && m != FAMILY_MLP_SWIGLU);
@@ -290,8 +290,8 @@ static safetensors_tensor *declare_tensor(saving *s, tensor_output what, const c
     return t;
 }
 
-/* Adds the file's tensor that begins with the weight rows places.items[i], and the tensor of its scales. Does
-   nothing for other rows of a tensor, because the tensor is added with its first rows. */
+/* If the weight rows places.items[i] are the first rows of a tensor of the file, adds this tensor and the
+   tensor of its scales. Otherwise does nothing, because the tensor was added with its first rows. */
 static ott_status declare_place(saving *s, int i) {
     const hf_place *at = &s->places.items[i];
     const hf_fp8_matrix *x = s->o->fp8 ? hf_fp8_find(&s->fp8, i) : NULL;
