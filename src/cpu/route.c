@@ -49,7 +49,7 @@ static void add_counts(const route_balance_args *a, int64_t s, int64_t t) {
     for (int64_t k = 0; k < a->expert->columns; k++) floats_out(a->count, s)[expert[k]] += 1.0f;
 }
 
-/* Each thread computes share[s,e], sums of score / total, for some experts e and all tokens. */
+/* share[s,e] = sum of score[t,e] / total[t] over the tokens t of part s. A thread has some experts e. */
 static void share_task(void *argument, int thread, int threads) {
     const route_balance_args *a = argument;
     int64_t first, end, tokens = a->score->rows, runs = a->share->rows;
@@ -105,7 +105,7 @@ ott_status ISA(route_backward)(exec *cx, const route_backward_args *a) {
 /* ---- sorting assignments by expert ---- */
 
 /* Sets end[e] to the number of rows of expert e. Sets row[t,k] to 0 if choice k of token t gets a row, else
-   to -1. seen[E]: buffer for counting tokens that have expert e as choice k, also tokens before a->first. */
+   to -1. seen[E]: buffer. For each k, it counts the earlier tokens with expert e as choice k. */
 static void count_rows(const route_sort_args *a, int32_t *seen) {
     int32_t *count = a->end->data;
     int64_t experts = a->end->columns;

@@ -11,7 +11,7 @@ ott_status cuda_check_rounding(const char *op, const qtensor *q);
    Sets *made to this work; made->count is 0 if there is none. */
 ott_status cuda_quantize_begin(exec *cx, const char *op, const qlist *q, quantize_producer producer,
                                quantize_uses *made);
-/* Does all work for the quantized copies of x that is not in *made. Call after the kernel of x is queued. */
+/* Call after the kernel that writes x is queued. Does the work of quantizing x that is not in *made. */
 ott_status cuda_quantize_finish(exec *cx, const char *op, const tensor *x, const qlist *q,
                                 const quantize_uses *made);
 

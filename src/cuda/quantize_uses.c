@@ -35,8 +35,8 @@ quantize_use quantize_use_of(const qtensor *q, bool columnwise) {
     };
 }
 
-/* Returns the uses (rowwise, columnwise) of q that are FP8. If both have the same scales but different codes,
-   they become one use with two copies of the codes. */
+/* Returns the uses (rowwise, columnwise) of q that are FP8. If both have the same scales but store their
+   codes separately (one transposed), returns one use that writes codes twice. */
 quantize_uses quantize_uses_of(const qtensor *q) {
     quantize_uses uses = {.count = 0};
     if (cast_spec_is_fp8(&q->spec.rowwise)) uses.use[uses.count++] = quantize_use_of(q, false);

@@ -8,7 +8,7 @@
 #include "tensor/rules/stochastic.h"
 #include "tensor/rules/update.h"
 
-/* Defines a rule with slot_count state tensors. sum_numbers: which tensors are sums (tensor/rules/stochastic.h). */
+/* Defines a rule with slot_count state tensors. sum_numbers: mask STOCHASTIC_SUM_* (rules/stochastic.h). */
 #define RULE(rule, slot_count, sum_numbers)                                                                  \
     struct rule##_rule {                                                                                     \
         enum { slots = slot_count, tensors = 2 + slots };                                                    \

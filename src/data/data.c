@@ -79,7 +79,7 @@ static ott_status check_tokenizer(const opener *o, const char *path, config_data
                           path);
 }
 
-/* Fails if AutoModel would render these rows with the chat template; Ottava renders only messages. */
+/* Fails if NeMo AutoModel would put these rows into the chat template: Ottava does so only for messages. */
 static ott_status check_template(const opener *o) {
     const char *class = config_dataset_class(o->cfg);
     if (!class || !o->tokenizer || !tokenizer_has_chat_template(o->tokenizer)) return OTT_OK;
@@ -252,7 +252,7 @@ static ott_status open_part(const opener *o, const char *text, dataset **part, d
     return open_request(o, &r, part);
 }
 
-/* Sets the weights of the datasets named in the phase. Other datasets keep their weights in data.datasets. */
+/* Sets the weights of the datasets named in the phase. Other datasets keep those that data.datasets gave. */
 static ott_status weigh_phase(const config_list *list, const data_phase *p, double *weights) {
     for (int k = 0; k < p->count; k++) {
         int64_t found = -1, count = 0;

@@ -46,8 +46,8 @@ ott_status dataset_open_bytes(mem *account, const dataset_source *s, dataset **o
    are fractions of the bytes. */
 ott_status dataset_open_text(mem *account, const dataset_source *s, dataset **out);
 /* Opens files with a JSON object on each line. With prompt_field and completion_field, rows are samples with
-   loss on the completion. Otherwise they are running text of the documents in text_field. The share is a
-   fraction of the JSON objects. Errors name file, line and field. */
+   loss on the completion. Otherwise they are running text of the documents in text_field. from_share and
+   to_share are fractions of the objects. Errors name file, line and field. */
 ott_status dataset_open_jsonl(mem *account, const dataset_source *s, dataset **out);
 /* Opens HellaSwag's raw rows (ctx, endings, label) as samples, with the same tokens as NeMo AutoModel. */
 ott_status dataset_open_hellaswag(mem *account, const dataset_source *s, dataset **out);
@@ -74,8 +74,8 @@ typedef enum dataset_row_kind {
 ott_status dataset_first_row(mem *account, const char *path, dataset_row_kind *out);
 /* Opens token files: llm.c's .bin (20240520, 20240801), modded-nanogpt's (278895051), Megatron's .bin with
    its .idx, NumPy's one-dimensional .npy, and .bin without a header (uint32, or uint16 if the size is no
-   multiple of 4). Tokens stay in the files and are read window by window. The share is a fraction of the
-   tokens. Document boundaries come from the .idx, or else from the tokenizer's EOS. */
+   multiple of 4). Tokens stay in the files and are read window by window. from_share and to_share are
+   fractions of the tokens. Documents end where the .idx says, or else at the tokenizer's EOS. */
 ott_status dataset_open_tokens(mem *account, const dataset_source *s, dataset **out);
 /* Makes `count` random tokens, uniform in [0, vocab). */
 ott_status dataset_open_synthetic(mem *account, int64_t vocab, uint64_t seed, int64_t count, dataset **out);

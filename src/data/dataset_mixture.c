@@ -114,7 +114,7 @@ ott_status dataset_mixture_phase(dataset *d, int64_t first, const double *weight
 
 /* ---- rows ---- */
 
-/* Returns the part of row `number`, and the row's number in the part. */
+/* Returns the dataset that has row `number` of the mixture. *in_part: number of the row in that dataset. */
 static const dataset *find_mixture_part(const dataset *d, int64_t number, int64_t *in_part) {
     const mixture *m = d->state;
     const shares *p = m->last;

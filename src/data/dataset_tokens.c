@@ -136,7 +136,7 @@ static const token_source tokens_source = {tokens_read, tokens_close};
 
 /* ---- checking all ids ---- */
 
-/* Files with more bytes: ids are checked when they are read. Other files: all ids before training. */
+/* Ids of files up to this size are all checked before training, ids of larger files when they are read. */
 #define CHECKED_BYTES (INT64_C(1) << 30)
 
 /* Returns the index of the first id outside [0, vocab), or count. */

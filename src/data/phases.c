@@ -13,7 +13,7 @@ int phases_count(const config *cfg) {
     return is_annealing(cfg) ? 1 : (int)cfg->data.phases.count;
 }
 
-/* Parses "name=number" as a dataset's weight. If `scales`, lr_scale=number sets p->lr_scale instead. */
+/* Parses "name=number" as a dataset's weight. scales true: lr_scale=number sets p->lr_scale instead. */
 static bool take_weight(data_phase *p, const char *text, size_t length, bool scales) {
     char number[40];
     double value;

@@ -79,7 +79,7 @@ void metrics_series_free(metrics_series *s);
 /* ---- FP8 health lines (monitor/health.h) ---- */
 
 enum {
-    /* maximum number of metrics_use; of more, every second (fourth, ...) step and the last are kept */
+    /* most metrics_use that are kept. If a file has more: only each second (fourth, ...) and the last step */
     METRICS_MOST_USES = 1 << 18,
     METRICS_MOST_MODULES = 1 << 16, /* a file with more modules is an error */
     METRICS_NAME_BYTES = 200        /* a line with a longer name is skipped */

@@ -93,8 +93,8 @@ static ott_status find_begin(metrics_lines *l, int64_t end, int64_t *begin) {
     return OTT_OK;
 }
 
-/* Parses the line that ends at offset `end`, after its newline. *begin = offset of the line. *step =
-   INT64_MIN if it is damaged. */
+/* Parses the line whose newline is at offset end - 1. *begin = offset of the line. *step = INT64_MIN if the
+   line is damaged. */
 static ott_status read_previous(metrics_lines *l, int64_t end, int64_t *begin, int64_t *step) {
     json_t *object;
     *step = INT64_MIN;

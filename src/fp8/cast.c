@@ -52,7 +52,7 @@ static uint8_t e8m0_from_float(float x) {
     uint32_t bits = fmath_bits(x);
     if (isnan(x) || x < 0.0f) return 255;
     uint32_t code = bits >> 23 & 0xffu, mantissa = bits & 0x7fffffu;
-    /* Mantissa halfway between two powers of two: that of 1.5 * 2^e; for code 0 that of 1.5 * 2^-127. */
+    /* Mantissa halfway between two powers of two: of 1.5 * 2^e, or if code is 0, of 1.5 * 2^-127. */
     uint32_t halfway = code == 0 ? 0x600000u : 0x400000u;
     if (mantissa > halfway || (mantissa == halfway && (code & 1u))) code++;
     return (uint8_t)(code < 254 ? code : 254);

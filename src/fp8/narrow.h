@@ -18,8 +18,8 @@ ANYWHERE narrow_format narrow_of(ott_dtype d) {
 }
 
 /* Returns the largest code that is not above `magnitude`, the fp32 bits of a number without sign, not NaN.
-   The code may exceed f.largest, as if the exponent field were wider. *fraction: position of `magnitude`
-   between this code's value (0) and the next one (2^32), rounded down; exact from 2^24 on. */
+   The code may exceed f.largest, as if the exponent field were wider. *fraction: where `magnitude` is between
+   this code's value (0) and the next one (2^32), rounded down. It is exact if it is at least 2^24. */
 ANYWHERE uint32_t narrow_truncate(uint32_t magnitude, narrow_format f, uint64_t *fraction) {
     int biased = (int)(magnitude >> 23);
     uint64_t significand = (magnitude & 0x7fffffu) | (biased > 0 ? 0x800000u : 0u);

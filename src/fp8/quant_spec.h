@@ -14,7 +14,7 @@ bool quant_spec_is_fp8(const quant_spec *s);
 /* True if both uses give each element the same scale and code. For this the two casts must be equal, and
    scale blocks must be as long along MN as along K. */
 bool quant_spec_shares_scales(const quant_spec *s);
-/* Returns q with `infinite` (SCALE_TE, block scales) set to the largest number of source format d. */
+/* Returns q for a source tensor of format d: SCALE_TE's `infinite` becomes d's maximum for block scales. */
 quant_spec quant_spec_from(quant_spec q, ott_dtype d);
 
 #endif

@@ -34,11 +34,11 @@ static inline bool recipe_accumulate_is_hopper(accumulate_mode mode) {
 }
 
 /* The order in which a sum is multiplied by scale_inv of A and of B. Scales of a tensor or row multiply the
-   finished sum. Block scales multiply the partial sum p of their block, and the scaled partial sums are added
-   in order: y = 0, then y = fmaf(...) for each block. */
+   finished sum. Block scales multiply the partial sum p of their block. The result y is the sum of the scaled
+   partial sums: y starts at 0, and an fmaf adds each block in order. */
 typedef enum scale_order {
-    SCALE_PRODUCT, /* sum * (scale_inv_a * scale_inv_b);  blocks: y = fmaf(p, scale_inv_a * scale_inv_b, y) */
-    SCALE_A_THEN_B /* (sum * scale_inv_a) * scale_inv_b;  blocks: y = fmaf(p * scale_inv_a, scale_inv_b, y) */
+    SCALE_PRODUCT, /* sum * (scale_inv_a * scale_inv_b); per block y = fmaf(p, scale_inv_a * scale_inv_b, y) */
+    SCALE_A_THEN_B /* (sum * scale_inv_a) * scale_inv_b; per block y = fmaf(p * scale_inv_a, scale_inv_b, y) */
 } scale_order;
 
 typedef struct gemm_spec {

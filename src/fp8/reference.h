@@ -12,7 +12,7 @@ float reference_amax(const void *x, ott_dtype d, int64_t rows, int64_t columns, 
 void reference_amax_rows(const void *x, ott_dtype d, int64_t rows, int64_t columns, int64_t ld, float *amax);
 void reference_amax_columns(const void *x, ott_dtype d, int64_t rows, int64_t columns, int64_t ld,
                             float *amax);
-/* Quantizes a tensor for one use, columnwise if `column`: writes amax, scale, scale_inv and codes. Rounds to
+/* Quantizes a tensor rowwise, or columnwise if `column`: writes amax, scale, scale_inv and codes. Rounds to
    nearest, whatever spec->rounding is. With AMAX_DELAYED, scale[0] is an input. amax, scale and scale_inv
    have granularity_groups entries, [block of K][block of MN]. codes: rows x columns, dense. */
 void reference_quantize(const void *x, ott_dtype d, int64_t rows, int64_t columns, int64_t ld,
@@ -34,12 +34,12 @@ typedef struct reference_operand {
 
 /* C[m,n] = round(scaled sum + bias + C), in format dc, leading dimension ldc. The sum is s = fmaf(a(i,k),
    b(j,k), s) for each k, ascending, from s = 0. It is scaled by both scale_inv in the order of `spec`
-   (scale_order). With block scales (equally long along K in both operands), each block has its own sum p from
-   0. The scaled sum is then y, from 0, with one fmaf for each block in order. Then bias[j] (fp32, may be
-   NULL) is added, then C(i,j) if accumulate, each by one fp32 operation. The result is rounded to dc once.
+   (scale_order). With block scales (equally long along K in both operands), each block has such a sum p, and
+   the blocks' scaled sums are added in order (scale_order: y). Then bias[j] (fp32, may be NULL) is added,
+   then C(i,j) if accumulate, each by one fp32 operation. The result is rounded to dc once.
    ACCUMULATE_HOPPER_* computes s by tensorcore_fp8_dot_fast or _split (fp8/tensorcore.h; FP8 operands only).
    ACCUMULATE_TILE32 computes s = s + (even + odd) for each tile of 32 terms, from s = 0 (the last tile may be
-   shorter). even is the sum of the tile's terms 0, 2, ..., odd of its terms 1, 3, ..., each from 0 like s.
+   shorter). even is the sum of the tile's terms 0, 2, ..., odd of its terms 1, 3, ..., both starting at 0.
    Backends may return other NaNs in fp32; in bf16 and fp16 a NaN is 0x7FFF (fp8/cast.h). */
 void reference_gemm(int64_t m, int64_t n, int64_t k, const reference_operand *a, const reference_operand *b,
                     const gemm_spec *spec, const float *bias, bool accumulate, void *c, ott_dtype dc,

@@ -8,9 +8,9 @@
 
 typedef enum scale_rule {
     SCALE_NONE, /* the scale is always 1 */
-    /* max / max(amax, 1e-12); amax NaN gives NaN, infinity gives 0 (torchao float8_utils.amax_to_scale) */
+    /* torchao (float8_utils.amax_to_scale): max / amax, amax at least 1e-12; NaN gives NaN, infinity 0 */
     SCALE_TORCHAO,
-    /* max / max(amax, eps); amax 0, infinity and NaN give 1 (TransformerEngine compute_scale_from_amax) */
+    /* TransformerEngine (compute_scale_from_amax): max / amax, with amax at least eps; 0, infinity, NaN: 1 */
     SCALE_TE,
     SCALE_E8M0,      /* TransformerEngine MXFP8: scale_inv = amax / max, rounded up to a power of two */
     SCALE_E8M0_FLOOR /* OCP MX v1.0: scale_inv = 2^(floor(log2 amax) - floor(log2 max)); may saturate */
@@ -32,9 +32,9 @@ typedef struct scale_options {
     float infinite;
 } scale_options;
 
-/* torchao's exp2(floor(log2(scale))), from the bits of a positive normal scale. Clears the mantissa, unless
-   log2 in fp32 rounds up to k. It does so within ln(2) * 2^j ulp below 2^k, if 2^j < |log2| <= 2^(j + 1).
-   Equals torch.log2 and torch.exp2 of PyTorch 2.15 on a CPU, bit for bit, for every scale. */
+/* torchao's exp2(floor(log2(scale))), from the bits of a positive normal scale. Clears the mantissa. But just
+   below 2^k, log2 in fp32 rounds up to k, so the result is 2^k. This happens within ln(2) * 2^j ulp of 2^k,
+   with 2^j < |log2(scale)| <= 2^(j + 1). Equals PyTorch 2.15 on a CPU, bit for bit, for every scale. */
 ANYWHERE uint32_t scale_log2_floor_bits(uint32_t bits) {
     int k = (int)(bits >> 23) - 126; /* exponent of the next power of two */
     int log2_magnitude = k > 0 ? k - 1 : -k;

@@ -18,9 +18,9 @@ bool adapters_has(const adapter_options *o, const model_module *m);
 int64_t adapters_rank(const adapter_options *o, const model_module *m);
 double adapters_alpha(const adapter_options *o, const model_module *m);
 float adapters_scale(const adapter_options *o, const model_module *m);
-/* True if peft.modules_to_save matches the module, which then trains in full. A pattern may match the full
-   name, or the last components, of the module or of a module that contains it. It may also be any text at the
-   end of the module's Hugging Face name. */
+/* True if peft.modules_to_save matches the module, which then trains in full. A pattern matches the name of
+   the module or of a module that contains it: the full name, or its last components. It also matches the end
+   of the module's Hugging Face name, even within a component. */
 bool adapters_is_saved(const adapter_options *o, const model_module *m);
 /* Checks the options. OTT_ERR_CONFIG if a pattern matches nothing or no layer has an adapter.
    OTT_ERR_UNSUPPORTED for DoRA with output dropout, and for modules that PEFT cannot save. */

@@ -6,8 +6,8 @@ static bool is_added_unchanged(const block *b, const norm *post) {
     return !post->weight && (b->multiplier == 0 || b->multiplier == 1);
 }
 
-/* *projection: quantized copies that the gradient of a projection needs. Sets *residual, the copies of the
-   residual stream's gradient: the same, or none if a post norm or multiplier separates the gradients. */
+/* *projection: quantized copies of the gradient that a projection needs. *residual = the same copies of the
+   residual stream's gradient; none if a post norm or multiplier makes it another gradient. */
 static void separate_gradients(const block *b, const norm *post, activation_specs *projection,
                                activation_specs *residual) {
     *residual = *projection;

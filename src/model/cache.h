@@ -5,9 +5,9 @@
  * Tokens run through the layers in chunks of 1, 2, 4, ... up to CACHE_CHUNK tokens. model_cache_open plans
  * the memory of every chunk size; nothing is allocated later.
  *
- * Logits have the same bits as in one forward over the full sequence in high precision, and with rowwise,
- * 1x128, 1x32 or delayed FP8 scales. Current tensorwise scaling uses one scale for all tokens of a chunk. So
- * its logits are close to the logits of one forward, but not equal.
+ * Logits have the same bits as if one forward pass computed the full sequence. This holds in high precision,
+ * and for FP8 with rowwise, 1x128, 1x32 or delayed scales. Current tensorwise scaling uses one scale for all
+ * tokens of a chunk, so its logits are only close to those of one pass.
  */
 #ifndef MODEL_CACHE_H
 #define MODEL_CACHE_H

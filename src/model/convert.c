@@ -88,7 +88,7 @@ static ott_status convert_all(conversion *c) {
     return delayed_store_set(&c->m->delayed, c->m->device, c->wanted, c->summary.linears * TENSOR_COUNT);
 }
 
-/* Logs and counts how the layers of other pipeline stages are converted. This rank does not have them. */
+/* Logs how layers of other pipeline stages are converted, and adds them to the counts of layers. */
 static ott_status judge_other_stages(conversion *c) {
     const module_list *all = &c->m->all_modules;
     convert_verdict v;
@@ -149,7 +149,7 @@ static ott_status check_recipes(const model *m, const convert_options *o) {
     return OTT_OK;
 }
 
-/* A filter that matches no layer is an error. It may have a typo, and then the layer would be converted. */
+/* A filter that matches no layer is an error: it may have a typo, and its layer would then be converted. */
 static ott_status check_filter_names(const model *m, const convert_options *o) {
     if (o->by_call || !recipe_gemm_is_fp8(o->recipe, GEMM_COUNT)) return OTT_OK;
     for (int i = 0; i < o->filter_count; i++) {

@@ -83,8 +83,8 @@ typedef struct convert_verdict {
     char reason[256];     /* why the layer stays in high precision; "" if it is converted */
 } convert_verdict;
 
-/* Decides about linear layer `e` by the filters, rules and thresholds of `o`. Its model has `layers` blocks
-   and activations in high_precision. If `e` is in no model, it has ROLE_COUNT and MODULES_OUTSIDE. */
+/* Decides about linear layer `e` by the filters, rules and thresholds of `o`. layers: blocks of the model.
+   high_precision: its activation format. Layers of no model have role ROLE_COUNT, layer MODULES_OUTSIDE. */
 ott_status convert_judge(const convert_options *o, const model_module *e, int64_t layers,
                          ott_dtype high_precision, convert_verdict *out);
 /* Returns the recipe of layers that stay in high precision, for activations in format `high`. */

@@ -38,7 +38,7 @@ static ott_status draw_named(initializing *w, draw_distribution s, const char *n
     return draw_rows(&w->draw, s, w->seed, rng_stream(name), p, first, count);
 }
 
-/* Fills one part of a fused weight, or of expert `matrix`'s weight, with the values of a separate weight. */
+/* Fills a part of a fused weight, or of expert number `matrix`'s weight, as if it were a separate weight. */
 static ott_status fill_part(initializing *w, const model_module *e, int64_t matrix, const module_part *part) {
     char name[MODULES_NAME_BYTES], weight[MODULES_NAME_BYTES + 8];
     const parameter *p = e->weight;
@@ -60,7 +60,7 @@ static ott_status fill_parts(initializing *w, const model_module *e) {
     return OTT_OK;
 }
 
-/* Draws a weight that is stored in FP8 twice: first to compute its scales, then to store its codes. */
+/* For a weight that is stored in FP8: draws the values twice, for its scales and then for its codes. */
 static ott_status fill_codes(initializing *w, const model_module *e) {
     frozen_filling filling;
     TRY(frozen_fill_open(w->m->device->account, e->weight, &filling));

@@ -92,12 +92,12 @@ static ott_status declare_parameter(model *m, const model_module *e, bool is_her
         p->name);
 }
 
-/* Returns the split of a bias or adapter: `like` if it is the weight's split, else PARAMETER_FULL. */
+/* Returns how a bias or adapter is split: `like` if the weight is split like that, else PARAMETER_FULL. */
 static parameter_split split_as(parameter_split weight, parameter_split like) {
     return weight == like ? like : PARAMETER_FULL;
 }
 
-/* B and DoRA's magnitude are split if the weight's rows are split. A is split if its columns are split. */
+/* B and DoRA's magnitude are split if W is split by rows. A is split if W is split by columns. */
 static ott_status declare_adapter(model *m, model_module *e, bool is_here) {
     const int64_t a[] = {adapters_rank(&m->options.adapter, e), e->shape[1]}, b[] = {e->shape[0], a[0]};
     const parameter_split by_rows = split_as(e->split, PARAMETER_ROWS);

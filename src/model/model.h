@@ -17,7 +17,7 @@
    the folder's weights (folders/hf/base.h). */
 typedef struct model_base {
     char folder[PATH_MAX]; /* absolute path */
-    int64_t files, bytes;  /* number and size of the weight files; 0 files: weights from no folder */
+    int64_t files, bytes;  /* number and size of the weight files; 0 files: no weights were loaded */
     int64_t hash;
 } model_base;
 
@@ -100,9 +100,9 @@ void model_weights_changed(model *m);
 void model_weights_made(model *m, int64_t step);
 /* Makes the optimizer step also quantize the weights, until the next model_convert (nn/linear/linear.h). */
 void model_fuse_quantize(model *m);
-/* Marks the weights that the optimizer quantizes as quantized in step `step`. */
+/* Call after optimizer step `step`: marks the weights that it quantizes as quantized in this step. */
 void model_mark_quantized(model *m, int64_t step);
-/* Quantizes the weights that the optimizer quantizes, if no optimizer step has done so, as after loading. */
+/* Quantizes the weights that optimizer steps quantize. Call it if no step came before, as after loading. */
 ott_status model_quantize_weights(exec *cx, model *m);
 
 #endif

@@ -31,7 +31,7 @@ typedef enum extent {
 
 typedef struct role_row {
     module_kind kind;
-    bool in_block, in_ffn; /* in_ffn: in the feed-forward, if ffn_kind.has returns true */
+    bool in_block, in_ffn; /* in_ffn: exists only if ffn_kind.has says so */
     size_t offset;         /* the result of modules_offset */
     extent rows, columns;  /* axes of the weight; a norm has only columns */
     bool is_qkv;           /* projection of q, k or v: has a bias if options.qkv_bias */

@@ -120,7 +120,7 @@ enum { MODULES_NAME_BYTES = 128 };
 /* Writes a module's name to `out` and returns `out`. f NULL: the name that most families use. */
 const char *modules_name(const family *f, module_role role, naming style, int layer,
                          char out[MODULES_NAME_BYTES]);
-/* Writes the name of one expert's matrix, "...mlp.experts.7.gate_proj": `matrix` is the number 7. */
+/* Writes the name of the matrix of expert number `matrix`, for example "...mlp.experts.7.gate_proj". */
 const char *modules_matrix_name(const family *f, module_role role, naming style, int layer, int64_t matrix,
                                 char out[MODULES_NAME_BYTES]);
 

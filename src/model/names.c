@@ -69,7 +69,7 @@ bool names_any(const model_module *m, name_test test, const char *text) {
     return false;
 }
 
-/* True if a linear layer's name passes the test. linears false: if the name of any other module passes it. */
+/* True if `test` is true for the name of any linear layer (linears false: of any other module). */
 static bool any_of(const module_list *list, bool linears, name_test test, const char *text) {
     for (int i = 0; i < list->count; i++)
         if ((list->items[i].kind == MODULE_LINEAR) == linears && names_any(&list->items[i], test, text))
@@ -79,7 +79,7 @@ static bool any_of(const module_list *list, bool linears, name_test test, const 
 
 /* ---- the nearest name ---- */
 
-/* Writes the longest text without wildcards in a pattern, without dots at its start and end. */
+/* Writes a pattern's longest part without wildcards. Cuts dots off the start and end of the part. */
 static void literal_part(const char *pattern, char out[NAME_BYTES]) {
     size_t best = 0;
     out[0] = '\0';

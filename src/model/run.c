@@ -22,7 +22,7 @@ void model_slot_close(const model *m, model_slot *slot) {
 
 enum { BOTH_USES = STORE_ROWWISE | STORE_COLUMNWISE };
 
-/* True if weights stay gathered from forward to backward. The head's do, as its backward comes next. */
+/* True if weights stay gathered from forward to backward, like the head's: its backward follows at once. */
 static bool is_kept_gathered(const exec *cx, const model *m, int unit) {
     if (cx->phase != PHASE_TRAIN || unit == MODEL_TABLE_UNIT) return false;
     if (unit == model_last_unit(m)) return true;
@@ -49,7 +49,7 @@ static ott_status gather_forward(exec *cx, model *m, int unit) {
     return store_gather(cx, &m->store, unit, forward_uses(cx, m, unit));
 }
 
-/* Prefetches a unit's weights for forward, except for the first block that this pass does not run. */
+/* Prefetches a unit's weights for forward. Does nothing for the block after this pass's last layer. */
 static ott_status prefetch_forward(exec *cx, model *m, int unit, layer_range range) {
     if (unit == model_block_unit(range.end) && range.end < m->options.layers) return OTT_OK;
     return store_prefetch(cx, &m->store, unit, forward_uses(cx, m, unit));
@@ -191,7 +191,7 @@ static ott_status close_head_gradients(exec *cx, model *m, model_slot *slot, con
     TRY(activation_open(cx, "residual gradient", m->activation, slot->h.rows, slot->h.columns, specs, g));
     TRY(norm_backward(cx, &m->final_norm, dfinal, &slot->h, &slot->rstd, NULL, g));
     TRY(plan_close(cx->plan, buffer));
-    /* This does not reduce a tied head's gradient, because the embedding's backward still adds to it. */
+    /* A tied head's gradient is reduced later, because the embedding's backward still adds to it. */
     return store_reduce_gradients(cx, &m->store, model_last_unit(m));
 }
 

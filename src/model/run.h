@@ -13,7 +13,7 @@ typedef struct batch {
     int64_t count, length;
     tensor token, target; /* i32[T]; tokens with target < 0 are ignored in the loss */
     sequence_metadata at; /* positions and documents; at.cache is not read */
-    tensor number; /* i32[2]: index in the training run of the first token (exec.token); data NULL: unknown */
+    tensor number; /* i32[2]: the first token's index in the run (exec.token), 64 bits; data NULL: unknown */
     /* [layers] keys and values of earlier tokens (model/cache.h); only for model_logits; NULL: none */
     const attention_cache *cache;
 } batch;
@@ -52,8 +52,8 @@ ott_status model_stream_rows(const model *m, const batch *b, int64_t *rows);
    number of layers, ends with the final norm, with its output in `slot`; if not, writes *stream. */
 ott_status model_forward(exec *cx, model *m, model_slot *slot, const batch *b, layer_range range,
                          model_stream *stream);
-/* Call it between two layer ranges. Opens out[T,D] = x + delta, the stream after layers [0, end), and closes
-   what backward does not need of block end - 1. The next range gets a stream with x = *out and no delta. */
+/* Call it between two layer ranges. Opens out[T,D] = x + delta, the stream after layers [0, end). Closes
+   tensors of block end - 1 that backward does not need. The next range gets x = *out and no delta. */
 ott_status model_stream_materialize(exec *cx, model *m, model_slot *slot, int64_t end, model_stream *stream,
                                     tensor *out, plan_buffer *out_buffer);
 /* Runs the head and the loss after the last layer. With grad_scale it also runs their backward, and opens

@@ -1,4 +1,4 @@
-/* mpi/plugin: libottava_mpi.so, the table of comm/mpi_api.h for the MPI library that it is linked with. */
+/* mpi/plugin: libottava_mpi.so. It implements the functions of comm/mpi_api.h with one MPI library. */
 #include "comm/mpi_api.h"
 #include <mpi.h>
 #include <stdio.h>

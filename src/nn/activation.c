@@ -119,7 +119,7 @@ const qtensor *activation_copy(const activation *e, int index) {
     return index < 0 ? NULL : &e->q.item[index];
 }
 
-/* Makes *d a view of rows [first, first + count), which begin at a scale block or are in one block. */
+/* Makes *d a view of rows [first, first + count): they start at a block's first row, or are in one block. */
 static ott_status select_rows(qdata *d, const cast_spec *s, int64_t first, int64_t count, bool rows_are_mn) {
     if (!cast_spec_is_fp8(s)) return OTT_OK;
     scale_block block = granularity_block(s->grain);

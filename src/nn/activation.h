@@ -63,8 +63,8 @@ ott_status activation_close_copies(exec *cx, activation *e);
 ott_status activation_close(exec *cx, activation *e); /* closes all buffers of `e` that are still open */
 /* Returns quantized copy `index`, or NULL if index is -1. */
 const qtensor *activation_copy(const activation *e, int index);
-/* Makes *view a view of rows [first, first + count) of e; it owns no buffers. In every copy these rows must
-   begin at a scale block or be in one block. If they do not, an internal error is returned. */
+/* Makes *view a view of rows [first, first + count) of e; it owns no buffers. In every copy, `first` must be
+   the first row of a scale block, or all rows must be in one block. Otherwise it is an internal error. */
 ott_status activation_rows(const activation *e, int64_t first, int64_t count, activation *view);
 
 #endif

@@ -6,7 +6,7 @@
 #include "fp8/cast.h"
 #include <math.h>
 
-/* Returns x if it is within the truncation, or the first draw within at index + count, index + 2 count... */
+/* Returns x. While x is beyond the truncation, draws it again, at index + count, index + 2 count ... */
 static double redraw(const draw_distribution *s, uint64_t seed, uint64_t stream, int64_t index, int64_t count,
                      float x) {
     while (s->truncation > 0 && fabs((double)x) > s->truncation) {
@@ -100,8 +100,8 @@ static int dropped_bits(uint32_t bits, ott_dtype loaded) {
     return exponent < F16_LEAST_EXPONENT ? F16_DROPPED + F16_LEAST_EXPONENT - exponent : F16_DROPPED;
 }
 
-/* Adds an offset to the bits of x as an integer. Below a power of two, fp32 and `loaded` are both twice as
-   dense as above it, so the offset is less than half of `loaded`'s spacing on both sides. */
+/* Adds to x a random offset of less than half of `loaded`'s spacing, by adding to its bits. Also if x is a
+   power of two, it rounds back to x: below x, fp32 and `loaded` are both twice as dense as above x. */
 static float dither(float x, ott_dtype loaded, uint32_t word) {
     uint32_t bits = fmath_bits(x), magnitude = bits & 0x7fffffffu;
     if (magnitude == 0 || magnitude >= 0x7f800000u) return x;

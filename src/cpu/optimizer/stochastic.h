@@ -12,7 +12,7 @@ typedef struct draws16 {
     uint32_t word[2][16];
 } draws16;
 
-/* Draws random bits for 16 elements from `index` on. sums: mask STOCHASTIC_SUM_* (tensor/rules/stochastic.h). */
+/* Draws random bits for elements [index, index + 16). sums: which bits round sums (STOCHASTIC_SUM_*). */
 static inline void draws16_take(draws16 *d, uint64_t seed, uint64_t update, int64_t index, uint64_t sums) {
     for (int lane = 0; lane < 16; lane++) {
         uint64_t at = (uint64_t)(index + lane);
@@ -22,7 +22,7 @@ static inline void draws16_take(draws16 *d, uint64_t seed, uint64_t update, int6
     }
 }
 
-/* Rounds lanes to bf16 stochastically, with 16 random bits: number `which` (0 to 3) of a lane's draw. */
+/* Rounds 16 numbers to bf16 stochastically. Each uses 16 of its draw's 64 bits: number `which`, 0 to 3. */
 SIMD v16 draws16_round(draws16 *d, v16 x, int which) {
     v16i draw = v16i_load(d->word[which / 2]);
     draw = which % 2 ? v16i_shr(draw, 16) : v16i_and(draw, v16i_set1(0xffffu));

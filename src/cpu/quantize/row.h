@@ -16,7 +16,7 @@ enum { TILE_ROWS = 16 };
 typedef struct row_ahead {
     int64_t distance; /* prefetch distance in elements; 0: no prefetch */
     int64_t mask;     /* prefetch only at elements i with (i & mask) == turn */
-    int64_t turn;     /* differs between two loops over the same rows: each prefetches other elements */
+    int64_t turn;     /* loops over the same rows have different turns, to prefetch different elements */
 } row_ahead;
 
 /* While elements [i, i + 64) of a row are processed, prefetches the elements a.distance after them. */
@@ -85,7 +85,7 @@ SIMD void amax_runs(const void *x, ott_dtype d, int64_t from, int64_t n, int64_t
         *runs++ = amax_run(x, d, from + i, n - i < run ? n - i : run, ahead, column_amax_at(columns, d, i));
 }
 
-/* Writes to runs[] the amax of every `run` elements of a row from `column` on. Also raises columns[n]. */
+/* runs[] = amax of each `run` of a row's elements [column, column + n). Also updates amaxes columns[n]. */
 static void amax_row(const tensor *x, int64_t row, int64_t column, int64_t n, int64_t run, row_ahead ahead,
                      void *columns, float *runs) {
     int64_t from = row * x->ld + column;

@@ -21,7 +21,7 @@ SIMD v16 scale_te_lanes(v16 amax, float max, const scale_options *o) {
     return v16_select(v16_lt(amax, infinity), scale, one);
 }
 
-/* SCALE_E8M0: 2^(127 - code). code: biased exponent of amax / max, rounded up; 0 for up to 2^-127. */
+/* SCALE_E8M0: 2^(127 - code). code: exponent field of amax / max, rounded up; 0 if amax / max <= 2^-127. */
 SIMD v16 scale_e8m0_lanes(v16 amax, float max) {
     v16i bits = v16_bits(v16_mul(amax, v16_set1(1.0f / max)));
     v16i normal = v16i_set1(0x7fffff), subnormal = v16i_set1(0x3fffff);

@@ -75,7 +75,7 @@ SIMD_PRIMITIVE void v16_store_n(float *p, v16 x, int64_t n) {
     memcpy(p, part, (size_t)(n < 16 ? n : 16) * 4);
 }
 
-/* ---- one register: for intrinsics with operands or results that differ from cpu/simd/simd.h ---- */
+/* ---- one register, with the arguments of cpu/simd/simd.h: NEON's intrinsics have other ones ---- */
 
 SIMD_PRIMITIVE float32x4_t neon_fma(float32x4_t x, float32x4_t y, float32x4_t z) {
     return vfmaq_f32(z, x, y);

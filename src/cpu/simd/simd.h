@@ -6,11 +6,11 @@
  *
  *   v16   16 floats        v16i  16 unsigned 32-bit integers          v16m  16 booleans
  *
- * Each level's header defines:
- *   v16_zero set1 load load_n store store_n   _n: lanes [0, n) only (n >= 16: all); others read as 0
+ * Each level's header defines these functions (the prefix v16_ is written once in a line):
+ *   v16_zero set1 load load_n store store_n   load_n and store_n: only lanes [0, n); load_n: 0 in the others
  *   v16_add sub mul div sqrt              IEEE, rounded to nearest even
- *   v16_fma(a,b,c)                        a*b+c; fnma -(a*b)+c; fms a*b-c; rounded once
- *   v16_max(a,b) min(a,b)                 a > b ? a : b, and a < b ? a : b; with a NaN in either, b
+ *   v16_fma(a,b,c) fnma fms               a*b+c, -(a*b)+c and a*b-c; each result is rounded once
+ *   v16_max(a,b) min(a,b)                 a > b ? a : b, and a < b ? a : b; b if a or b is NaN
  *   v16_round                             to the nearest integer, ties to even
  *   v16_bits from_bits to_int (truncates) from_int
  *   v16_lt le eq isnan, v16i_gt (signed) eq, v16_select(m, yes, no), v16i_select, v16m_first(n), v16m_count
@@ -199,10 +199,10 @@ SIMD v16 v16_fp8_limit(ott_dtype d, cast_mode mode) {
     return v16_set1(mode == CAST_SATURATE ? 57344.0f : 65536.0f);
 }
 
-/* Stores 64 codes, with the bits of v16_to_fp8. A faster method is used for vectors without NaN. It adds to
-   each number a power of two so large that the sum is rounded at the last bit of the FP8 number. The sum's
-   upper 16 bits are its exponent; the lower 16 bits are a multiple of FP8's last bit. A multiply-add of both
-   halves gives the code, times a power of two. */
+/* Stores 64 codes, with the bits of v16_to_fp8. Vectors without NaN use a faster method. It adds to each
+   magnitude a power of two so large that the fp32 sum is rounded at FP8's last bit. The sum's upper 16 bits
+   then have its exponent, its lower 16 bits the FP8 significand. A multiply-add of both halves gives the code
+   without sign, plus a constant, times a power of two. */
 SIMD void v16_store_fp8x64(uint8_t *p, const v16 x[4], ott_dtype d, cast_mode mode) {
     v16i code[4];
 #ifndef CPU_ISA_scalar

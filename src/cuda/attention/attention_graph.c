@@ -227,7 +227,7 @@ static void name_gradients(graph *g) {
              (int64_t[]){h * s * d, s * d, d, 1});
 }
 
-/* DELTA[query] = ONE * (sum of grad_o * o over head_dim). ONE is the dropout scale of cuDNN's pattern. */
+/* DELTA[query] = ONE * (sum of grad_o * o over head_dim). cuDNN requires a dropout scale there: 1 here. */
 static void add_delta(graph *g) {
     int64_t h = g->config.heads, s = g->config.length, d = g->config.head_dim;
     int product = add_virtual(g, GRAPH_F32, (int64_t[]){g->config.documents, h, s, d},

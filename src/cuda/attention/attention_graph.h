@@ -75,7 +75,7 @@ typedef enum graph_mode {
     /* out = a b; m, n, k: ATTENTION_Q_LENGTHS or K_LENGTHS if the dimension is ragged, else 0 */
     GRAPH_MATMUL,
     GRAPH_RESHAPE,
-    GRAPH_REDUCE_ADD, /* sums a over each dimension that is smaller in out (heads: each group of heads) */
+    GRAPH_REDUCE_ADD, /* sums a over dimensions in which out has size 1; heads: over groups of a's heads */
     GRAPH_REDUCE_MAX,
     GRAPH_MUL, /* this and all later modes are pointwise: a, b, c are broadcast to out's shape */
     GRAPH_ADD,

@@ -37,7 +37,7 @@ static bool is_row_of_vectors(const tensor *t) {
     return !t || (t->ld * 2 % 16 == 0 && (uintptr_t)t->data % 16 == 0);
 }
 
-/* Returns why cuDNN is not used for the call, whatever its version and the GPU; NULL: no such reason. */
+/* Returns why no version of cuDNN is used for this call on any GPU; NULL: cuDNN may be used. */
 static const char *refuse_call(const attention_call *call) {
     const tensor *q = call->tensors[ATTENTION_Q];
     if (q->dtype == OTT_F32) return "it does not support fp32";

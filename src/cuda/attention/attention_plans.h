@@ -1,5 +1,6 @@
-/* cuda/attention/attention_plans: attention by cuDNN. Each plan is built once, while the memory plan is recorded, and
-   kept with the device. Refuses calls that cuDNN cannot compute, or not with the same bits in every run. */
+/* cuda/attention/attention_plans: attention by cuDNN. Each plan is built once, while the memory plan is
+   recorded, and kept with the device. Refuses calls that cuDNN cannot compute with the same bits in every
+   run. */
 #ifndef CUDA_ATTENTION_ATTENTION_PLANS_H
 #define CUDA_ATTENTION_ATTENTION_PLANS_H
 

@@ -37,8 +37,8 @@ __device__ __forceinline__ void fetch_links(chain_link (&own)[CHAIN_OWN], const 
     }
 }
 
-/* R has the matrices of a sum. link_at(R, row, column) loads a link, and add_link adds a link to the sum. The
-   block reads one tile while it fills the other one, so one barrier per tile is enough. */
+/* R has the matrices that terms come from. link_at(R, row, column) loads a term, add_link adds it to a sum.
+   The block adds a tile's terms while it loads the next tile, so one barrier per tile is enough. */
 template <class R>
 __global__ void __launch_bounds__(CHAIN_THREADS)
     chain_kernel(R rows, int64_t count, int64_t columns, float *sum) {

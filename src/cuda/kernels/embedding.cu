@@ -37,8 +37,8 @@ struct thread_bits {
     uint32_t word[ROW_THREADS / 32];
 };
 
-/* Sets the bits of the tokens in [first, first + ROW_THREADS), below `end`, that equal `token`. On return all
-   threads may read `found`. The next call needs another `found`, because threads may still read this one. */
+/* Sets bit i of `found` (shared memory) if tokens[first + i] equals `token`, for i < ROW_THREADS and first +
+   i < end. Ends with a barrier. The next call needs another `found`: threads may still read this one. */
 __device__ __forceinline__ void find_token(thread_bits &found, const int32_t *tokens, int64_t first,
                                            int64_t end, int32_t token) {
     int64_t t = first + threadIdx.x;

@@ -19,7 +19,7 @@ __device__ __forceinline__ int64_t norm_row() {
 
 enum { NORM_NARROW = 256 };
 
-/* Most groups of eight elements that a thread keeps in registers. fp32 takes twice the registers of bf16. */
+/* Maximum number of groups of 8 elements that a thread keeps in registers. fp32 takes twice the registers. */
 static constexpr int norm_eights(ott_dtype d) {
     return d == OTT_F32 ? 2 : 4;
 }
@@ -28,7 +28,7 @@ extern "C" bool norm_is_wide(const tensor *x) {
     return x->columns > NORM_NARROW && x->columns <= norm_eights(x->dtype) * ROW_PIECE;
 }
 
-/* Runs a statement with a constant N: groups of eight elements per thread, for a wide row in format D. */
+/* Runs a statement with the constant N, the number of groups of 8 elements per thread in a wide row. */
 #define WITH_EIGHTS(columns, D, N, ...)                                                                      \
     if ((columns) <= 2 * ROW_PIECE) {                                                                        \
         constexpr int N = 2;                                                                                 \
@@ -278,7 +278,7 @@ extern "C" cudaError_t norm_backward_launch(const rmsnorm_backward_args *a, cons
     return cudaGetLastError();
 }
 
-/* The link that row t adds to the chain of dweight[n] (cuda/gemm/chain.h). */
+/* Adds a term of each row t to dweight[n], in the order of rows (cuda/gemm/chain.h). */
 template <ott_dtype D> struct weight_gradient {
     view dy, h;
     const float *rstd;

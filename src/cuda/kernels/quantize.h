@@ -72,7 +72,7 @@ quantize_uses quantize_after_tiles(const qtensor *q);
 /* Sets *made to the work for q that a kernel of this `producer` type does. Queues setting q's amaxes to 0. */
 cudaError_t quantize_begin(const qtensor *q, quantize_producer producer, quantize_uses *made,
                            cudaStream_t stream);
-/* Call after x is in memory. Does all work for q that is not in *made. */
+/* Call after x is in memory. Does the work of quantizing to q that quantize_begin did not put in *made. */
 cudaError_t quantize_finish(const tensor *x, const qtensor *q, const quantize_uses *made,
                             cudaStream_t stream);
 /* Quantizes each group of x's rows like a separate tensor. end: i32[groups], end rows of the groups; NULL:

@@ -165,8 +165,8 @@ __device__ __forceinline__ int bit_count(uint32_t x) {
     return (int)(((x + (x >> 4)) & 0x0f0f0f0fu) * 0x01010101u >> 24);
 }
 
-/* Returns in how many earlier threads of the block `mine` is true. *all: in how many threads of the block it
-   is true. The next call needs another `found`, because threads may still read this one. */
+/* Returns for how many earlier threads of the block `mine` is true. *all: for how many of all threads. found:
+   shared memory. The next call needs another one, because threads may still read this one. */
 __device__ __forceinline__ int count_before(sort_bits &found, bool mine, int *all) {
     uint32_t lane = threadIdx.x % 32, bits = mine ? 1u << lane : 0;
     int before = 0, total = 0;

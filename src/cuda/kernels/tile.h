@@ -39,7 +39,7 @@ struct tile_largest {
     uint32_t row[TILE][TILE / 32], column[TILE_WARPS][TILE], warp[TILE_WARPS];
 };
 
-/* Computes the partial maxima. One thread writes each entry. All entries are valid after the next barrier. */
+/* Computes `largest`. One thread writes each maximum. All maxima are valid after the next barrier. */
 template <ott_dtype D>
 __device__ __forceinline__ void find_largest(tile_largest &largest, const held<D> (&own)[OWN_ROWS],
                                              const tile_place &p) {
@@ -69,8 +69,8 @@ __device__ __forceinline__ void find_largest(tile_largest &largest, const held<D
     if (threadIdx.x % 32 == 0) largest.warp[threadIdx.x / 32] = of_thread;
 }
 
-/* Returns the amax of a scale group's part that is inside the tile: 2^row_shift x 2^column_shift elements
-   from `row` and `column` of the tile on, in one row, in one column, or in the full tile. */
+/* Returns the amax of the part of a scale group that is in the tile. It has 2^row_shift rows from `row` on
+   and 2^column_shift columns from `column` on: it is in one row or one column, or is the full tile. */
 __device__ __forceinline__ float largest_of_group(const tile_largest &largest, int row, int column,
                                                   int row_shift, int column_shift) {
     uint32_t most = 0;
@@ -207,7 +207,7 @@ __device__ __forceinline__ void store_transposed(const quantize_codes &to, const
                          vectorized);
 }
 
-/* Barriers separate loading the previous transposed copy, storing this copy, and loading this copy. */
+/* Transposed codes pass through `tile`. Before `tile` is written or read, all threads wait at a barrier. */
 __device__ __forceinline__ void store_copies(const quantize_use &u, const own_codes &codes,
                                              const tile_place &p, int64_t rows, int64_t columns) {
     SHARED(tile, transposed_tile);

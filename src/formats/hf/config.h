@@ -52,7 +52,7 @@ typedef struct hf_config {
     int64_t experts, experts_per_token, expert_size; /* expert_size 0: intermediate_size */
     /* every sparse_step-th layer has experts, except the first first_dense layers */
     int64_t sparse_step, first_dense;
-    int dense_count; /* number of layers in `dense`, a list of further layers without experts */
+    int dense_count; /* number of layers in `dense`: they have no experts either */
     int32_t dense[HF_CONFIG_MOST_DENSE];
     int64_t shared_experts, expert_groups, top_groups;
     bool normalizes_weights;

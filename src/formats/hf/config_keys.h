@@ -18,7 +18,7 @@ typedef struct hf_key {
     double least, most;   /* range of a number */
     unsigned families;    /* bit mask of 1 << family_index: families with this key; 0: all */
     double default_value; /* value of a missing key; NAN: the key is required */
-    double other_value;   /* value in families without the key; NAN: they have another key for the member */
+    double other_value;   /* value in families without the key; NAN: another key sets it in these families */
 } hf_key;
 
 typedef union hf_value {

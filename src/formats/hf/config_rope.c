@@ -187,8 +187,8 @@ static ott_status read_kind(const char *name, const char *key, json_t *parameter
         word ? str_show(word).text : "this");
 }
 
-/* Reads the theta of layers with a window: rope_local_base_freq, or rope_parameters["sliding_attention"] in
-   transformers 5. Then *parameters becomes rope_parameters["full_attention"]. */
+/* Reads the theta of layers with a window: from rope_local_base_freq, or in a file of transformers 5 from
+   rope_parameters["sliding_attention"]. If so, *parameters becomes rope_parameters["full_attention"]. */
 static ott_status read_local(const char *name, json_t *root, json_t **parameters, hf_config *c) {
     json_t *local = hf_get(*parameters, "sliding_attention"), *theta = hf_get(root, "rope_local_base_freq");
     const char *kind = json_string_value(hf_get(local, "rope_type"));
@@ -260,7 +260,7 @@ static void append_factors(str *out, const char *name, const hf_config *c, const
     str_append(out, "],");
 }
 
-/* True if the file may omit a default value. transformers 4 refuses values that longrope does not use. */
+/* True if config.json need not have this value, a default. transformers 4 refuses unused longrope values. */
 static bool is_implied(const hf_config *c, const rule_member *m) {
     double x = value_of(c, m);
     if (m->rope == HF_ROPE_LONGROPE && strcmp(m->name, "factor") == 0) return x == longrope_factor(c);

@@ -325,7 +325,7 @@ static void append_template(str *s, const hf_config *c, bool is_quantized) {
     str_append(s, "\n}\n");
 }
 
-/* Parses the original config.json, but as the family and with the vocabulary size that will be written. */
+/* Parses the original config.json. Then sets its family and vocabulary size to those that will be written. */
 static ott_status read_before(editor *e) {
     if (e->is_new) return OTT_OK;
     TRY(hf_config_parse("the original " HF_CONFIG_NAME, e->text.text, e->text.length, &e->before));

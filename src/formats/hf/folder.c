@@ -18,7 +18,7 @@ typedef struct copier {
     const logger *lg;
     const char *from, *to;
     char root[PATH_MAX];      /* path of the source folder, with links resolved */
-    char blobs[PATH_MAX + 8]; /* blobs folder of the Hugging Face cache with `root`; "" if there is none */
+    char blobs[PATH_MAX + 8]; /* blobs folder of the HF cache that contains `root`; "" if there is none */
     int64_t copied;
 } copier;
 

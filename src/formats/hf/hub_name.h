@@ -9,8 +9,8 @@
 
 /* True if `path` looks like "organization/model" and no such file exists. */
 bool hub_name_is(const char *path);
-/* Fails with OTT_ERR_CONFIG; the message explains how to download the model. It begins with `where`, and
-   suggests the option `option` ("--model.hf_path=") with a folder. */
+/* Always fails, with OTT_ERR_CONFIG. The message begins with `where`. It explains how to download the model
+   `name`, and to give its folder to `option` ("--model.hf_path="). */
 ott_status hub_name_fail(const char *where, const char *name, const char *option);
 /* Checks the value of the configuration key `key`: calls hub_name_fail if it is a hub name. */
 ott_status hub_name_check(const config *cfg, const char *key, const char *value);

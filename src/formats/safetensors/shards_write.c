@@ -48,7 +48,7 @@ static int64_t data_bytes(const safetensors_tensor *t) {
     return bytes;
 }
 
-/* Finds errors before anything is written, which safetensors_writer_open would find only at a later file. */
+/* Finds errors that safetensors_writer_open would only find after earlier files of the folder are written. */
 static ott_status check_declared(shards_writer *w, const safetensors_tensor *tensors, int64_t count) {
     for (int64_t i = 0; i < count; i++) {
         const safetensors_tensor *t = &tensors[i];

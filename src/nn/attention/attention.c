@@ -455,8 +455,8 @@ static bool projects_to_latents(const attention *a) {
     return a->latent.query.a.weight != NULL;
 }
 
-/* Returns dx, or NULL if this rank must not add the gradient through the key latent to it. This gradient is
-   the same on all ranks. So if the ranks sum their dx, only rank 0 adds it. */
+/* Returns the dx to which this rank adds the gradient through the key latent; NULL: it must not add it. All
+   ranks have the same gradient. So if the ranks sum their dx, only rank 0 adds it. */
 static const tensor *added_once(const attention *a, const tensor *dx) {
     const group *ranks = a->o.ranks.group;
     return !ranks || ranks->rank == 0 || projects_to_latents(a) ? dx : NULL;

@@ -48,7 +48,7 @@ typedef struct sequence_metadata {
 
 /* What forward saves for backward; one per in-flight micro-batch. */
 typedef struct attention_saved {
-    tensor q, k, v, lse; /* q, k after rotation; lse[heads, T]; if context-parallel: some heads, all tokens */
+    tensor q, k, v, lse; /* q, k are rotated; lse[heads, T]; context-parallel: all tokens of some heads */
     plan_buffer qkv_buffer, q_buffer, k_buffer, v_buffer, lse_buffer; /* qkv_buffer or the next 3 are open */
     head_norm_saved q_norm, k_norm;
     latent_saved query_latent, key_latent;

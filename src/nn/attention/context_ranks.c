@@ -12,8 +12,8 @@ context_split context_split_queries(int ranks, int64_t heads, int64_t head_dim) 
     return (context_split){heads / ranks * head_dim, 1, 1};
 }
 
-/* Attention kernels require the same number of query heads for every key head on a rank. So a copy of a key
-   head serves gcd(query heads on a rank, query heads that read one key head) query heads. */
+/* On each rank, attention kernels require the same number of query heads for every key head. So key heads are
+   copied. A copy serves gcd(query heads per rank, query heads per key head) query heads. */
 context_split context_split_keys(int ranks, int64_t heads, int64_t kv_heads, int64_t head_dim) {
     int64_t all = heads / kv_heads, queries = size_common_divisor(heads / ranks, all);
     if (queries == all) return context_split_queries(ranks, kv_heads, head_dim);
@@ -24,12 +24,12 @@ int64_t context_split_columns(const context_split *d, int ranks, int64_t columns
     return columns * d->all_queries / d->queries / ranks;
 }
 
-/* Returns the first column in `tokens` that copy k copies. k counts all ranks' copies in rank order. */
+/* Returns the first column of `tokens` that is in copy number k. k counts all ranks' copies in order. */
 static int64_t column_of(const context_split *d, int64_t k) {
     return k * d->queries / d->all_queries * d->width;
 }
 
-/* Returns a view of copy k in `blocks`, which has a block of rows for each rank. */
+/* Returns copy number k, a view in `blocks`. `blocks` has a block of rows for each rank. */
 static tensor copy_at(const context_split *d, const tensor *blocks, int ranks, int64_t k) {
     int64_t each = blocks->columns / d->width, rows = blocks->rows / ranks;
     return tensor_columns(tensor_rows(*blocks, k / each * rows, rows), k % each * d->width, d->width);

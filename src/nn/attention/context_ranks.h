@@ -15,12 +15,12 @@
 
 #include "tensor/exec.h"
 
-/* Returns this rank's columns of of_all, which has one column per token. If g is NULL, returns of_all. */
+/* Returns this rank's tokens, columns of of_all (one column per token). If g is NULL, returns of_all. */
 tensor context_ranks_own(const group *g, tensor of_all);
 
 /* How the columns of q, k or v are split over the ranks: into pieces of `width` columns, the same number for
-   each rank. If all_queries query heads read one key head, it is copied all_queries / queries times, and each
-   copy serves `queries` query heads. If both numbers are 1, there are no copies. */
+   each rank. all_queries: query heads that read one key head. The key head is copied all_queries / queries
+   times, so `queries` of them read each copy. Without copies, queries and all_queries are 1. */
 typedef struct context_split {
     int64_t width;
     int64_t queries, all_queries;

@@ -148,7 +148,7 @@ ott_status dora_grad_input(exec *cx, const lora *l, const tensor *change, const 
 
 /* ---- backward ---- */
 
-/* Adds the row sums of dw * u to the gradient of the magnitude. The argument `u` is u * sqrt(in). */
+/* Adds the row sums of dw * u (dora.h) to the gradient of m. The argument has u times sqrt(in). */
 static ott_status add_magnitude_gradient(exec *cx, const lora *l, const tensor *u, const tensor *dw) {
     const tensor order = tensor_matrix(l->tables->order.data, OTT_I32, u->rows, 1);
     const tensor_ranks ranks = lora_ranks_of_sum(l, PARAMETER_COLUMNS);

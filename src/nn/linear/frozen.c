@@ -150,7 +150,7 @@ typedef struct expert_ends {
     int32_t last;       /* `end` of the previous expert */
 } expert_ends;
 
-/* *has: whether expert `matrix` may have rows. Call it for the experts in order, from 0. */
+/* *has: false if expert number `matrix` has no tokens. Call it for the experts in order, from 0. */
 static ott_status has_rows(exec *cx, expert_ends *s, int64_t matrix, bool *has) {
     const int64_t some = sizeof s->end / sizeof *s->end;
     *has = true;

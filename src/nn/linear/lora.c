@@ -42,7 +42,7 @@ static ott_status drop_elements(exec *cx, const lora *l, const tensor *x, int64_
                                           .row_step = columns});
 }
 
-/* y = dropout(x). The columns of x on this rank may not be adjacent in the full output. */
+/* y = dropout(x). x has this rank's columns of the output, which need not be adjacent in the output. */
 static ott_status drop_outputs(exec *cx, const lora *l, const tensor *x, int64_t row, const tensor *y) {
     parameter_run run;
     for (int64_t at = 0; at < y->columns; at += run.count) {
@@ -82,7 +82,7 @@ static ott_status open_inner(exec *cx, const lora *l, recipe_gemm role, const te
     return op_multiply(cx, &(multiply_args){.x = u, .y = u, .factor = l->scale});
 }
 
-/* Opens scale * A x. If ranks split the columns of A, it is summed over them. x: the input after dropout. */
+/* Opens scale * A x. If ranks split A by columns, sums the product over them. x: the input after dropout. */
 static ott_status open_down(exec *cx, const lora *l, const tensor *x, lora_part *out) {
     tensor_ranks ranks = lora_ranks_of_sum(l, PARAMETER_COLUMNS);
     lora_part a;

@@ -38,13 +38,13 @@ int64_t expert_ranks_max_rows(const expert_ranks *r, int64_t tokens, int64_t cho
 /* Rows that this rank receives in the running layer; while the plan is recorded, an assumed number. */
 int64_t expert_ranks_received_rows(const expert_ranks *r);
 
-/* Exchanges the row counts after routing. end: i32[experts]: where each expert's rows end in this rank's
-   rows, which are sorted by expert. Fills all[ranks, experts] with every rank's `end`, and own[ranks, experts
-   of this rank] with the ends of these experts' rows in the rows from each rank. rows: number of rows to
-   assume while the plan is recorded. The host waits for the device. */
+/* Exchanges the row counts after routing. This rank's rows are sorted by expert. end: i32[experts]: end of
+   each expert's rows. all[ranks, experts] gets every rank's `end`. own[ranks, experts of this rank] gets the
+   ends in the rows that each rank sends here. rows: number of rows while the plan is recorded, which has no
+   counts yet. The host waits for the device. */
 ott_status expert_ranks_exchange_counts(exec *cx, expert_ranks *r, int64_t rows, const tensor *end,
                                         const tensor *all, const tensor *own);
-/* Loads a layer's row counts again, from `all` of its forward. Call it before the layer's backward. */
+/* Loads the row counts again, from the `all` that the layer's forward filled. Call it before its backward. */
 ott_status expert_ranks_reload_counts(exec *cx, expert_ranks *r, int64_t rows, const tensor *all);
 
 /* Sends the rows x of this rank's tokens, which are sorted by expert, to the experts' ranks. y gets the rows

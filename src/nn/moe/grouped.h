@@ -16,7 +16,7 @@ typedef struct grouped_rows {
     int64_t max_rows; /* upper bound of the rows of x and g in a micro-batch, for sizes of buffers */
 } grouped_rows;
 
-/* Row counts for balancing expert gradients (tensor/ops.def: grouped_gemm_weight). */
+/* Row counts, to give experts with few rows larger gradients (tensor/ops.def: grouped_gemm_weight). */
 typedef struct grouped_balance {
     tensor end;    /* i32[context ranks, experts of all ranks]: where each expert's rows end on each rank */
     int64_t first; /* index of this rank's first expert among all experts */
