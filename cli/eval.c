@@ -66,7 +66,7 @@ static void take_limits(const request *r, const ott_eval_result *e, limit out[LI
     out[2] = (limit){"cosine", "cosine", "at least", e->cosine, o->cosine, e->cosine >= o->cosine};
 }
 
-/* Prints, in one line, `word` and the limits that were held (if `held` is false: that were missed). */
+/* Prints a line: `word`, then the thresholds that were met. If `held` is false: those that were missed. */
 static void print_limits(request *r, const limit limits[LIMITS], bool held, const char *word) {
     char line[160];
     bool any = false;

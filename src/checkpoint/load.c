@@ -67,7 +67,7 @@ static bool has_weight(const safetensors *f, module_role role) {
     return safetensors_find(f, weight) != NULL;
 }
 
-/* True if the file has the projection `fused`, false if it has `apart`, `otherwise` if it has neither. */
+/* Returns true if the file has projection `fused`, false if it has `apart`, `otherwise` if neither. */
 static bool has_fused(const safetensors *f, module_role fused, module_role apart, bool otherwise) {
     return has_weight(f, fused) || (!has_weight(f, apart) && otherwise);
 }

@@ -13,7 +13,7 @@
 
 enum {
     EAGER_POLLS = 200, /* polls without a pause after the last progress */
-    EAGER_MOST = 100,  /* microseconds; if these polls take longer, other threads need the core */
+    EAGER_MOST = 100,  /* microseconds for these polls; if they take longer, other threads need the core */
     REST_LEAST = 20,   /* microseconds between two polls; the pause doubles up to REST_MOST */
     REST_MOST = 500,
     IDLE_REST = 50,    /* milliseconds that the thread sleeps without pending operations */

@@ -501,7 +501,7 @@ static ott_status check_schedule_free(config *cfg) {
     return OTT_OK;
 }
 
-/* A check is skipped if one of the keys that it reads has an error: the key has its default value then. */
+/* A check is skipped if a key that it reads has an error, because this key has its default value then. */
 static const struct {
     ott_status (*check)(config *);
     const char *reads; /* the keys and sections that the check reads: "a.b|c" */

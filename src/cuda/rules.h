@@ -117,7 +117,7 @@ __global__ void __launch_bounds__(ROW_THREADS, Mixed ? 2 : 4)
     update_eight<Rule>(j, Mixed ? j.narrow : 0, at);
 }
 
-/* Fills the job of a call. Returns 0 blocks if `Mixed` is wrong: true means that a tensor is bf16. */
+/* Fills the job of a call. Returns its blocks; 0 if Mixed is true without bf16 tensors, or the reverse. */
 template <class Rule, bool Mixed, class Args> static int64_t fill_rule(const Args &a, update_job<Rule> &j) {
     j = job_of(a);
     const view &p = j.t[UPDATE_PARAM];

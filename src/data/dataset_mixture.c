@@ -17,7 +17,7 @@ typedef struct slot {
 /* The table of a phase. */
 typedef struct shares {
     int64_t first;             /* first row number of the phase */
-    int64_t before[MAX_PARTS]; /* rows of each part in earlier phases */
+    int64_t before[MAX_PARTS]; /* rows that each part had in earlier phases */
     int64_t share[MAX_PARTS];  /* slots of each part; their sum is SLOTS */
     slot slots[SLOTS];
     struct shares *earlier; /* previous phase; NULL: none */

@@ -163,7 +163,7 @@ static ott_status declare_rope(saving *s) {
 
 static ott_status declare_tensors(saving *s) {
     const module_list *list = &s->m->all_modules;
-    int64_t most = 2 * MODULES_PARTS * (int64_t)list->count + 2; /* weight and bias per part; rope factors */
+    int64_t most = 2 * MODULES_PARTS * (int64_t)list->count + 2; /* weights and biases; 2 for rope factors */
     TRY(arena_open(s->account, MEM_OTHER, &s->memory));
     TRY(arena_alloc(s->memory, most * (int64_t)sizeof *s->tensors, &s->tensors));
     TRY(arena_alloc(s->memory, most * (int64_t)sizeof *s->sources, &s->sources));

@@ -302,8 +302,8 @@ static bool is_in_layers(const config_list *layers, const model_module *e) {
     return layers->count == 0;
 }
 
-/* True if PEFT's list may name `like` by the last component of its name: `test` holds for all modules in
-   `layers` whose name ends with this component. */
+/* True if PEFT's list may name `like` by the last component of its name: `test` must be true for every module
+   in `layers` whose name ends with this component. */
 static bool has_unique_suffix(const model *m, const model_module *like, module_test test,
                               const config_list *layers) {
     for (int i = 0; i < m->all_modules.count; i++) {

@@ -107,7 +107,7 @@ typedef struct metrics_health {
     metrics_module *modules; /* [module_count], in order of first appearance */
     int64_t count, capacity;
     metrics_use *uses;              /* [count], in file order */
-    int64_t last;                   /* index of the first use of the last measurement */
+    int64_t last;                   /* index in `uses` where the last measurement begins */
     int64_t measurements;           /* measurements in the file, including those not kept in `uses` */
     int64_t damaged, first_damaged; /* number of damaged health lines; line number of the first */
     bool complete;                  /* a line follows the last measurement, so the measurement is complete */

@@ -68,7 +68,7 @@ typedef struct model_module {
     bool tied;             /* the weight is the embedding's weight */
     bool saved;            /* trained in full next to adapters (PEFT's modules_to_save) and saved with them */
     bool fell_back;        /* float8.fallback moved the layer to high precision, on any pipeline stage */
-    /* The module's layer (which pointer: see kind). NULL before model_open, and on other pipeline stages. */
+    /* The module's layer: `kind` says which pointer. NULL before model_open, and on other pipeline stages. */
     union {
         embedding *embedding;
         norm *norm;

@@ -40,7 +40,7 @@ ott_status model_logits(exec *cx, model *m, model_slot *slot, const batch *b, co
 typedef struct model_stream {
     tensor x, delta; /* [T,D] */
     plan_buffer x_buffer, delta_buffer;
-    /* true: x is h2 of the block that computed delta; its slot owns x. false: the stream is x alone */
+    /* true: the stream is x + delta; x is h2 in the slot of the block that computed delta. false: it is x */
     bool has_delta;
 } model_stream;
 

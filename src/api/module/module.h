@@ -75,7 +75,7 @@ struct ott_module {
     const char *no_forward_reason; /* why no forward is saved for backward; NULL: one is saved */
     int64_t kept_rows, kept_step;  /* rows and optimizer step of the saved forward */
     bool kept_first;               /* the saved forward computed the first micro-batch of its step */
-    bool first_of_region;          /* this module's backward updates the grad_output scales of the region */
+    bool first_of_region;          /* its backward updates the autocast region's grad_output scales */
 };
 
 /* The body of a linear module. */
@@ -89,7 +89,7 @@ typedef struct linear_body {
     linear_spec converted_spec;
     char converted_recipe[32];
     ott_group *converted_group; /* ranks that share amaxes; NULL: this rank only */
-    char fp8_recipe[32];        /* current or last FP8 recipe, also of loaded scaling state; "": none */
+    char fp8_recipe[32];        /* FP8 recipe of the last run or of the loaded scaling state; "": none */
     bool was_fp8;               /* fp8_spec is set */
     linear_spec fp8_spec;
     delayed_store store;

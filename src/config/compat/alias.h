@@ -1,4 +1,4 @@
-/* config/compat/alias: tables of other tools' names for our keys, and of other tools' words for our words. */
+/* config/compat/alias: tables that translate other tools' names of keys, and their values, to Ottava's. */
 #ifndef CONFIG_ALIAS_H
 #define CONFIG_ALIAS_H
 

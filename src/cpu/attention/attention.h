@@ -106,7 +106,7 @@ static inline int64_t visible_pairs(int64_t window, int64_t count) {
 typedef struct product {
     const float *a; /* element (row, k) of a is at a[row * a_row + k * a_depth] */
     int64_t a_row, a_depth;
-    const float *b; /* [depth][ldb]; lanes are neighbours in a row of b */
+    const float *b; /* [depth][ldb]; a vector has adjacent elements of a row of b */
     int64_t ldb;
     float *c; /* the sums c[rows][ldc] */
     int64_t ldc;

@@ -65,8 +65,8 @@ SIMD v16 pack_across(const operand *o, ott_dtype d, int64_t terms, const gemm_bl
     return e < b->kc ? pack_load_n(o->t.data, d, (b->k + e) * o->t.ld + row, n) : pack_padding(minus);
 }
 
-/* Packing writes PACK_ELEMENTS elements of every panel, then the next ones of every panel. So each cache line
-   of the source is read completely while it is cached, for any leading dimension. */
+/* Packing writes PACK_ELEMENTS elements of every panel, then the next PACK_ELEMENTS of every panel. So each
+   cache line of the source is read completely while it is cached, for any leading dimension. */
 enum { PACK_ELEMENTS = 8 };
 
 /* ---- A ---- */

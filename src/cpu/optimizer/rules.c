@@ -21,8 +21,8 @@ typedef void (*row_function)(const update_constants *c, update_row r, int64_t co
 typedef struct update_rule {
     row_function row;
     int tensors;
-    int param_draw; /* which number of a draw rounds tensor PARAM (tensor/rules/stochastic.h) */
-    uint64_t sums;  /* mask STOCHASTIC_SUM_*: the numbers of a draw that round sums */
+    int param_draw; /* which 16 bits of a 64-bit draw round tensor PARAM (tensor/rules/stochastic.h) */
+    uint64_t sums;  /* mask STOCHASTIC_SUM_*: the bits of a draw that round sums, not averages */
     bool has_point; /* true: after `row`, update_point computes the parameter from slots 0 and 1 */
 } update_rule;
 

@@ -25,7 +25,7 @@ typedef struct quantize_job {
     int threads;
     int64_t band, width;    /* rows and columns of a unit */
     int64_t strips;         /* number of units that cover the columns */
-    int64_t run;            /* an amax is computed for each `run` columns of a row */
+    int64_t run;            /* an amax is computed for each `run` adjacent columns of a row */
     bool tiled;             /* true: TILE_ROWS rows are processed together */
     row_ahead ahead[3];     /* prefetch of three loops: amaxes, codes in pass 1, codes in pass 2 */
     int64_t most_floats[2]; /* number of floats in quantize_work.most[i] */
@@ -224,13 +224,13 @@ SIMD v16 canonical_nan(v16 amax) {
     return v16_select(v16_isnan(amax), v16_set1(NAN), amax);
 }
 
-/* Raises most[i * step] to the largest of runs[i * per] to runs[(i + 1) * per - 1], for each i. */
+/* most[i * step] = maximum of itself and of runs[i * per] to runs[(i + 1) * per - 1], for each i. */
 static void raise_blocks(float *most, int64_t step, const float *runs, int64_t count, int64_t per) {
     for (int64_t n = 0; n < count; most += step)
         for (int64_t end = size_min(n + per, count); n < end; n++) *most = amax_of(*most, runs[n]);
 }
 
-/* Updates each use's largest magnitudes so far with the elements of a row. */
+/* Updates each use's amaxes of the rows so far with the elements of a row. */
 static void raise_row(const quantize_job *job, quantize_unit u, int64_t row, const quantize_work *w) {
     void *each = column_amax_at(w->each, job->x->dtype, job->each_full ? u.column : 0);
     amax_row(job->x, row, u.column, u.columns, job->run, job->ahead[0], each, w->runs);
@@ -242,7 +242,7 @@ static void raise_row(const quantize_job *job, quantize_unit u, int64_t row, con
     }
 }
 
-/* Updates each use's largest magnitudes so far with rows [row, end), at most TILE_ROWS rows. */
+/* Updates each use's amaxes of the rows so far with rows [row, end), at most TILE_ROWS rows. */
 static void raise_tile(const quantize_job *job, quantize_unit u, int64_t row, int64_t end,
                        const quantize_work *w) {
     void *each = column_amax_at(w->each, job->x->dtype, job->each_full ? u.column : 0);

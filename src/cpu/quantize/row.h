@@ -41,8 +41,8 @@ SIMD v16 column_amax_load_n(const void *columns, ott_dtype d, int64_t at, int64_
                          : v16_load_n((const float *)columns + at, n);
 }
 
-/* Returns the lanewise maximum of `most` and the magnitudes of elements [i, i + n), n <= 16. Also raises the
-   column amaxes columns[n] to these magnitudes, unless columns is NULL. */
+/* Returns the lanewise maximum of `most` and the magnitudes of elements [i, i + n), n <= 16. Also updates the
+   column amaxes columns[n] with these magnitudes, unless columns is NULL. */
 SIMD v16 amax_step(const void *x, ott_dtype d, int64_t i, int64_t n, void *columns, v16 most) {
     v16 value = v16_abs(n >= 16 ? v16_load_any(x, d, i) : v16_load_any_n(x, d, i, n));
     if (columns) {
@@ -55,7 +55,7 @@ SIMD v16 amax_step(const void *x, ott_dtype d, int64_t i, int64_t n, void *colum
     return v16_amax(most, value);
 }
 
-/* Returns the amax of n elements from index `from` on. Raises the column amaxes, unless columns is NULL. */
+/* Returns the amax of n elements from index `from` on. Also updates amaxes columns[n] unless it is NULL. */
 ROW_LOOP float amax_run(const void *x, ott_dtype d, int64_t from, int64_t n, row_ahead ahead, void *columns) {
     v16 most[4] = {v16_zero(), v16_zero(), v16_zero(), v16_zero()};
     v16i pairs[2] = {v16i_set1(0), v16i_set1(0)};
@@ -105,7 +105,7 @@ SIMD v16i larger(ott_dtype d, v16i a, v16i b) {
 }
 
 /* Returns the amaxes of TILE_ROWS rows, one in each lane. Row r has n elements, from index from + r * ld on.
-   n is a multiple of 32 for bf16, else of 16. Also raises columns[n] unless columns is NULL. */
+   n is a multiple of 32 for bf16, else of 16. Also updates the column amaxes columns[n] unless it is NULL. */
 ROW_LOOP v16 amax_full_tile(const void *x, ott_dtype d, int64_t from, int64_t ld, int64_t n, void *columns) {
     v16i most[TILE_ROWS];
     ROW_UNROLL for (int r = 0; r < TILE_ROWS; r++) most[r] = v16i_set1(0);

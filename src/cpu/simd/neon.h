@@ -17,7 +17,7 @@ typedef struct v16i {
 } v16i;
 typedef v16i v16m; /* all bits of a lane are 1 (true) or 0 (false) */
 
-/* Define a primitive that is one function for each quarter. */
+/* Define a primitive that applies one intrinsic to each quarter (register) of its arguments. */
 #define V16_UNARY(type, name, of, f)                                                                         \
     SIMD_PRIMITIVE type name(of x) {                                                                         \
         return (type){f(x.a), f(x.b), f(x.c), f(x.d)};                                                       \

@@ -103,7 +103,7 @@ SIMD v16i v16i_amax_bf16(v16i amax, const void *two_each) {
 SIMD v16 v16_larger_bf16(v16i amax) {
     return v16_from_bits(v16i_umax(v16i_shl(amax, 16), v16i_and(amax, v16i_set1(0xffff0000u))));
 }
-/* Returns in lane i the largest number in amax[i]. A lane of amax[i] has an fp32 number, or two if `bf16`. */
+/* Returns in lane i the largest number of amax[i], one of 16 in fp32, or of 32 in bf16 if `bf16`. */
 SIMD v16 v16_fold_rows_amax(v16i amax[16], bool bf16) {
     v16i folded = v16i_fold_rows(amax, bf16);
     return bf16 ? v16_larger_bf16(folded) : v16_from_bits(folded);

@@ -1,7 +1,7 @@
-/* cuda/gemm/chain: sums each column of a matrix from the first row to the last, in CHAIN order (tensor/ops.def). A
-   link is what row t adds to the sum of column n: sum[n] = add_link(sum[n], link). A block has 32 columns,
-   and one thread per column adds. All threads of the block prefetch the links of the next CHAIN_ROWS rows.
-   Each matrix is read once. */
+/* cuda/gemm/chain: sums each column of a matrix from the first row to the last, in CHAIN order
+   (tensor/ops.def). A link is the term of row t in the sum of column n: sum[n] = add_link(sum[n], link). A
+   block has 32 columns, and one thread per column adds. All threads of the block prefetch the links of the
+   next CHAIN_ROWS rows. Each matrix is read once. */
 #ifndef CUDA_GEMM_CHAIN_H
 #define CUDA_GEMM_CHAIN_H
 
@@ -37,8 +37,8 @@ __device__ __forceinline__ void fetch_links(chain_link (&own)[CHAIN_OWN], const 
     }
 }
 
-/* R has the matrices that terms come from. link_at(R, row, column) loads a term, add_link adds it to a sum.
-   The block adds a tile's terms while it loads the next tile, so one barrier per tile is enough. */
+/* R has the matrices that the links come from. link_at(R, row, column) loads a link, add_link adds it to a
+   sum. The block adds a tile of links while it loads the next tile, so one barrier per tile is enough. */
 template <class R>
 __global__ void __launch_bounds__(CHAIN_THREADS)
     chain_kernel(R rows, int64_t count, int64_t columns, float *sum) {

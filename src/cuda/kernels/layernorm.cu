@@ -76,7 +76,7 @@ __global__ void __launch_bounds__(LAYERNORM_THREADS) layernorm_backward_kernel(l
     }
 }
 
-/* Adds a term of each row t to dweight[n], in the order of rows (cuda/gemm/chain.h). */
+/* The links of dweight[n]: the term that each row t adds to it (cuda/gemm/chain.h). */
 template <ott_dtype D> struct layernorm_weight_gradient { view dy, h, statistics; };
 template <ott_dtype D>
 __device__ __forceinline__ chain_link link_at(const layernorm_weight_gradient<D> &w, int64_t t, int64_t n) {

@@ -278,7 +278,7 @@ extern "C" cudaError_t norm_backward_launch(const rmsnorm_backward_args *a, cons
     return cudaGetLastError();
 }
 
-/* Adds a term of each row t to dweight[n], in the order of rows (cuda/gemm/chain.h). */
+/* The links of dweight[n]: the term that each row t adds to it (cuda/gemm/chain.h). */
 template <ott_dtype D> struct weight_gradient {
     view dy, h;
     const float *rstd;

@@ -10,7 +10,7 @@
 extern "C" {
 #endif
 
-enum { QUANTIZE_SPAN_ALL = 63 }; /* shift if a group has all rows, or all columns */
+enum { QUANTIZE_SPAN_ALL = 63 }; /* row_shift of groups of all rows, column_shift of groups of all columns */
 
 /* Codes of a tensor. Element (i, j) has its code at i * ld + j, or at j * ld + i if transposed. */
 typedef struct quantize_codes {

@@ -7,7 +7,7 @@ enum { STRIP = 128 }; /* rows and columns of a scale block */
 
 /* ---- the casts of training ---- */
 
-/* own[i] = how training casts the weight rows p->items[i]; zeros if another rank has the layer */
+/* own[i] = the cast of weight rows p->items[i] in training; zeros if another rank has the layer */
 static void fill_casts(const hf_places *p, hf_fp8_cast *own) {
     for (int i = 0; i < p->count; i++) {
         const linear *l = hf_is_block_matrix(&p->items[i]) ? p->items[i].module->linear : NULL;

@@ -18,7 +18,7 @@ typedef enum tensor_part { PART_VALUES, PART_CODES, PART_SCALES } tensor_part;
 typedef struct tensor_output {
     tensor_part part;
     int first;                   /* index in places.items of the tensor's first rows */
-    const hf_fp8_matrix *matrix; /* the matrix of codes or scales; else NULL */
+    const hf_fp8_matrix *matrix; /* the FP8 matrix with these codes or scales; else NULL */
 } tensor_output;
 
 typedef struct saving {

@@ -358,7 +358,7 @@ static ott_status backward_heads(exec *cx, attention *a, const sequence_metadata
     return rotate(cx, a, at, dq, dk, true);
 }
 
-/* Calls backward_heads, for all tokens of some heads if there are context-parallel ranks. */
+/* Calls backward_heads. With context parallelism, it gets all tokens of some heads. */
 static ott_status backward_core(exec *cx, attention *a, const sequence_metadata *at, const attention_saved *s,
                                 const tensor *dout, const tensor *dq, const tensor *dk, const tensor *dv) {
     const tensor *of_tokens[] = {&s->o.t, dout, dq, dk, dv};

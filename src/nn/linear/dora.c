@@ -49,7 +49,7 @@ static ott_status scale_rows(exec *cx, const lora *l, const tensor *x, const ten
     return op_weigh(cx, &(weigh_args){.x = x, .weight = &weight, .source = &order, .y = x});
 }
 
-/* 1 / sqrt(in). Times the reciprocal root mean square of a row, it is 1 / (L2 norm of the row). */
+/* Returns 1 / sqrt(in). This number times 1 / (RMS of a row of V) is 1 / (L2 norm of the row). */
 static float norm_share(const lora *l) {
     return 1.0f / sqrtf((float)l->a->columns);
 }
@@ -103,7 +103,7 @@ static ott_status divide_by_norm(exec *cx, const lora *l, const tensor *w, const
     return lora_part_close(cx, &v);
 }
 
-/* Opens m / sqrt(in). Its product with rstd is m / |V|. */
+/* Opens m / sqrt(in). Times rstd (1 / RMS of each row of V), it is m / |V|. */
 static ott_status open_magnitude(exec *cx, const lora *l, lora_part *out) {
     return open_scaled(cx, l->magnitude, norm_share(l), out);
 }

@@ -120,7 +120,7 @@ qtensor frozen_quantized(const parameter *p, int64_t matrix) {
 
 /* ---- elements ---- */
 
-/* A run of elements of one row that share a scale. */
+/* Consecutive elements of one row that share a scale. */
 typedef struct scale_run {
     int64_t index, count; /* index of the scale in scale_inv; number of elements */
 } scale_run;

@@ -91,7 +91,7 @@ static ott_status open_down(exec *cx, const lora *l, const tensor *x, lora_part 
     return lora_part_close(cx, &a);
 }
 
-/* Opens scale * B^T g. If ranks split the rows of B, it is summed over them only if `sums` is true. */
+/* Opens scale * B^T g. If ranks split B by rows and `sums` is true, sums the product over the ranks. */
 static ott_status open_up(exec *cx, const lora *l, const tensor *g, bool sums, lora_part *out) {
     tensor_ranks ranks = lora_ranks_of_sum(l, PARAMETER_ROWS);
     lora_part b;
