@@ -47,8 +47,8 @@ typedef enum float8_event { FLOAT8_TAKEN, FLOAT8_RESIZED, FLOAT8_FRESH, FLOAT8_D
 typedef void (*float8_callback)(void *user, const float8_layer *layer, int which, float8_event event);
 
 /* Reads the state of all layers from a file that float8_check accepted; f NULL: initializes the state. Set
-   each layer's linear_spec before this call. Saved state is used if its format and margin are those of the
-   layer. If its history has another length, the newest entries are used. */
+   each layer's linear_spec before this call. Saved state is used if it has the layer's format and margin. If
+   its history has another length, the newest entries are used. */
 ott_status float8_read(device *d, const safetensors *f, const float8_layer *layers, int64_t count,
                        float8_callback listener, void *user);
 

@@ -134,7 +134,7 @@ __device__ __forceinline__ void settle_use(tile_scales &scales, const quantize_u
 
 /* ---- codes ---- */
 
-/* Scales of eight neighbours in a row of the tile. */
+/* Scales of eight adjacent elements in a row of the tile. */
 __device__ __forceinline__ eight scales_at(const tile_scales &scales, const quantize_use &u, int row,
                                            int column) {
     int row_shift = tile_shift(u.row_shift), column_shift = tile_shift(u.column_shift);

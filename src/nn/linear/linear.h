@@ -113,8 +113,8 @@ void linear_fuse_quantize(linear *l);
 /* True if the optimizer has quantized the weight for this step. While the plan is recorded, true if the
    optimizer will do so (linear_fuse_quantize). */
 bool linear_is_quantized_by_optimizer(const exec *cx, const linear *l);
-/* If the optimizer has not quantized for cx->step, as after loading, quantizes in the same way. No effect
-   without linear_fuse_quantize. Call it before a graph replay, which does not check this. */
+/* Quantizes the weight if no optimizer step has done so for cx->step (after loading). No effect without
+   linear_fuse_quantize. Call it before a graph replay, which does not check this. */
 ott_status linear_quantize_weight(exec *cx, linear *l);
 
 /* True if the compute weight never changes: the weight is frozen and its scaling is not delayed. */
