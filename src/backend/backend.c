@@ -33,7 +33,7 @@ static ott_status find_plugin(const backend_row *row, const plugin **out) {
         row->title, missing);
 }
 
-/* Chooses the GPU for a name without an index: the only visible GPU, or of several the one with index
+/* Chooses the GPU for a name without an index: the only visible GPU. If there are several, the one with index
    local_rank. */
 static ott_status choose_gpu(const backend_row *row, const plugin *p, const backend_choice *c, int *index) {
     int count;

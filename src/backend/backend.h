@@ -16,7 +16,7 @@ typedef struct backend_choice {
     /* on a GPU: also compute formats and scales that its tensor cores lack; this is slow */
     bool emulates;
     /* Local rank of this process, and number of processes on this machine; 0 and 0: a single process. The
-       device "cuda" is the only visible GPU, or of several GPUs the one with index local_rank. */
+       device "cuda" is the only visible GPU. If there are several, it is the one with index local_rank. */
     int local_rank, local_ranks;
     const logger *log; /* NULL: nothing is logged */
 } backend_choice;

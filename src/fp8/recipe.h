@@ -37,8 +37,8 @@ static inline bool recipe_accumulate_is_hopper(accumulate_mode mode) {
    finished sum. Block scales multiply the partial sum p of their block. The result y is the sum of the scaled
    partial sums: y starts at 0, and an fmaf adds each block in order. */
 typedef enum scale_order {
-    SCALE_PRODUCT, /* sum * (scale_inv_a * scale_inv_b); per block y = fmaf(p, scale_inv_a * scale_inv_b, y) */
-    SCALE_A_THEN_B /* (sum * scale_inv_a) * scale_inv_b; per block y = fmaf(p * scale_inv_a, scale_inv_b, y) */
+    SCALE_PRODUCT, /* sum * (scale_inv_a * scale_inv_b); block p: y = fmaf(p, scale_inv_a * scale_inv_b, y) */
+    SCALE_A_THEN_B /* (sum * scale_inv_a) * scale_inv_b; block p: y = fmaf(p * scale_inv_a, scale_inv_b, y) */
 } scale_order;
 
 typedef struct gemm_spec {

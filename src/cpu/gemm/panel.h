@@ -12,8 +12,8 @@
 /* A GEMM with only a few rows in operand A reads packed rows of operand B sequentially. They are stored in
    panels of PANEL_ROWS rows, in the matrix's format: [panel][k][PANEL_ROWS]. Rows after the last are 0. Rows
    i and i + 32 of a panel are neighbours. If panel_has_pairs, the layout is [panel][k / 2][PANEL_ROWS][2]:
-   the later term of a pair is first, and an odd contraction is padded with 0. FP8 codes then have the order
-   of v16_pairs_from_codes: 64 bytes are rows 0 to 31; 16 bytes are rows r to r + 3, then r + 16 to r + 19. */
+   the later term of a pair is first, and an odd contraction is padded with 0. FP8 pairs of rows 0 to 31 (then
+   32 to 63) fill 64 bytes, in the order of v16_pairs_from_codes: rows r to r + 3, then r + 16 to r + 19. */
 #define PANEL_ROWS 64
 SIMD bool panel_has_pairs(ott_dtype d) {
     return SIMD_HAS_PAIRS && cpu_is_pair_format(d);
