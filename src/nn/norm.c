@@ -56,8 +56,8 @@ ott_status norm_forward(exec *cx, const norm *n, const tensor *x, const tensor *
     return exec_hook(cx, n->name, "output", &y->t);
 }
 
-/* The gradient of the norm's weight or bias. The kernel adds it to *to. This is the parameter's gradient, or
-   `partial`, which starts at 0 and is first summed over ranks. to NULL: no parameter, or it is frozen. */
+/* Gradient of a norm's weight or bias. The kernel adds to *to: the parameter's gradient, or `partial`, which
+   is later summed over ranks and added to that gradient. to is NULL if the parameter is missing or frozen. */
 typedef struct norm_gradient {
     parameter *weight; /* weight or bias; NULL: the norm has no such parameter */
     tensor partial, *to;

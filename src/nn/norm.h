@@ -20,7 +20,7 @@ typedef struct norm {
 static inline int64_t norm_parts(const norm *n) {
     return n->part > 0 ? n->weight->value.columns / n->part : 1;
 }
-/* Rows of rstd[norm_kept, T]: for RMSNorm 1 / RMS; for LayerNorm mean and 1 / deviation of each part. */
+/* Number of rows of rstd. RMSNorm: 1 / RMS. LayerNorm: mean and 1 / deviation of each of norm_parts parts. */
 static inline int64_t norm_kept(const norm *n) {
     return (n->centered ? 2 : 1) * norm_parts(n);
 }

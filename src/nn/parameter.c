@@ -13,7 +13,7 @@ parameter_run parameter_rows_at(const parameter_part *part, int64_t at, int64_t 
     return run;
 }
 
-/* Returns parameter_run_at for a part with several rows that has not all columns of the full parameter. */
+/* The result of parameter_run_at for a part of several rows and not all columns: a run is inside one row. */
 static parameter_run run_in_row(const parameter_part *part, int64_t columns, int64_t at, int64_t most) {
     int64_t row = at / part->columns, column = at % part->columns, left = part->columns - column;
     return (parameter_run){(part->row + row) * columns + part->column + column, left < most ? left : most};
@@ -31,7 +31,7 @@ parameter_run parameter_run_at(const parameter_part *part, int64_t columns, int6
 
 void parameter_split_rows(parameter *p, const int64_t *section, int sections, int rank, int ranks) {
     parameter_part *part = &p->local;
-    /* begin: first row of section i. row_count: rows of the part so far. end: row after them, in full p. */
+    /* begin: first row of section i in p. row_count: the part's rows so far. end: row after these, in p. */
     int64_t begin = 0, row_count = 0, end = 0;
     for (int i = 0; i < sections; i++) {
         int64_t share = section[i] / ranks, first = begin + rank * share;
@@ -57,8 +57,8 @@ parameter_part parameter_shard_part(const parameter *p) {
     for (int i = 0; i < PARAMETER_SECTIONS - 1; i++) {
         parameter_gap *gap = &part.gap[i];
         int64_t after = gap->after - s->first;
-        /* keep only gaps between rows of the shard: `after` counts rows, but for a part of one row
-           parameter_run_at compares it with numbers of elements */
+        /* Keep only gaps between two rows of the shard. A part of one row must have none: parameter_run_at
+           would compare `after`, a number of rows, with numbers of elements. */
         *gap = after > 0 && after < row_count ? (parameter_gap){after, gap->skipped} : (parameter_gap){0};
     }
     return part;

@@ -109,11 +109,11 @@ typedef struct parameter_run {
     int64_t first, count;
 } parameter_run;
 
-/* Returns the longest run of rows from row `at` of the part on, at most `most`, that are also adjacent in the
-   full parameter. run.first is relative to the part's first row in the full parameter. */
+/* Returns the longest run of rows, from row `at` of the part on, that are adjacent in the part and in the
+   full parameter. most: maximum count. run.first counts from the part's first row in the full parameter. */
 parameter_run parameter_rows_at(const parameter_part *part, int64_t at, int64_t most);
-/* Returns the longest run of elements from element `at` of the part on, at most `most`, that are also
-   adjacent in the full parameter, with `columns` columns. run.first is the row-major index there. */
+/* Like parameter_rows_at, for elements in row-major order. columns: the full parameter's number of columns.
+   run.first is an index in the full parameter. */
 parameter_run parameter_run_at(const parameter_part *part, int64_t columns, int64_t at, int64_t most);
 
 /* Sets p->local to the part of rank `rank` of `ranks` ranks: an equal share of the rows of each section, for

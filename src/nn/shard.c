@@ -9,7 +9,7 @@ typedef struct axis {
 
 enum { AXES = 3 };
 
-/* Fills `out` for the rowwise use (rows_are_mn) or the columnwise use. Rowwise, MN is the tensor's rows. */
+/* Fills `out` for one use. rows_are_mn: the rowwise use, in which a GEMM contracts the tensor's columns. */
 static void use_axes(const tensor_shard *c, const cast_spec *s, bool rows_are_mn, axis out[AXES]) {
     scale_block block = granularity_block(s->grain);
     int64_t along_rows = rows_are_mn ? block.mn : block.k, along_columns = rows_are_mn ? block.k : block.mn;

@@ -46,7 +46,7 @@ ott_status tensor_partial_open(exec *cx, const tensor_ranks *r, ott_dtype d, con
 /* Sums the terms of all ranks. y gets all rows or, with sequence parallelism, this rank's rows of the sum. */
 ott_status tensor_partial_close(exec *cx, const tensor_ranks *r, const tensor *y, partial_sum *p);
 
-/* All rows of a tensor that every rank computes. Call tensor_full_open, write t, call tensor_full_close. */
+/* A full tensor that each rank computes in full. Call tensor_full_open, write t, call tensor_full_close. */
 typedef struct full_rows {
     tensor t;
     plan_buffer buffer;

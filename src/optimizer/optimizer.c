@@ -94,8 +94,8 @@ static const group *ranks_of_parts(const parameter *p, const optimizer_ranks *ra
     return p->rank == 3 ? ranks->experts : ranks->tensor;
 }
 
-/* Returns the number of blocks of REDUCE_BLOCK elements of p, on all ranks. *first: index of the first block
-   of this rank's shard. If tensor or expert parallelism splits p, no block has elements of two parts. */
+/* Returns p's number of blocks of REDUCE_BLOCK elements, over all ranks. *first: index of the first block of
+   this rank's shard. Each part of a tensor- or expert-parallel p begins a new block. */
 static int64_t count_blocks(const parameter *p, const optimizer_ranks *ranks, int64_t *first) {
     const parameter_part *local = &p->local;
     int64_t before = p->shard.first * (p->rank > 1 ? local->columns : 1);
@@ -138,8 +138,8 @@ static ott_status square_blocks(exec *cx, const parameter *parameters, int count
     return op_block_squares_many(cx, items, filled);
 }
 
-/* Adds up the block sums of each parameter, in order, and writes parameter i's to squares[i]. With pipeline
-   stages it is squares[p->number], so that stages add in one rank's order. *measured: parameter count. */
+/* Adds up the block sums of each measured parameter, in order. With pipeline stages, the sum is stored in
+   squares[p->number], else in the next element. *measured: the number of measured parameters. */
 static ott_status sum_parameters(exec *cx, const parameter *parameters, int count,
                                  const optimizer_ranks *ranks, const tensor *blocks, const tensor *squares,
                                  int *measured) {

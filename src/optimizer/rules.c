@@ -82,7 +82,7 @@ static double warmup_weights(double k, double w, double power) {
     return sum + power * (pow(last, power - 1) - pow(first, power - 1)) / (12 * w);
 }
 
-/* The average weighs an iterate by a power of its learning rate, which in warmup update k of w is k / w. */
+/* The average weighs iterates by rate^weight_lr_power. rate: k / w in update k of w in warmup, then 1. */
 static void schedule_average(const optimizer_options *o, int64_t update, float *host_state) {
     double k = (double)update, w = o->warmup > 1 ? (double)o->warmup : 1.0;
     double rate = k < w ? k / w : 1.0, sum = warmup_weights(k < w ? k : w, w, o->weight_lr_power);

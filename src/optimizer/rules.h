@@ -20,12 +20,12 @@ struct optimizer_rows {
 /* Fills *out with rows of p's shard, from `row` on, that are adjacent in the full p. Returns their number. */
 int64_t optimizer_rows_at(const optimizer_options *o, const parameter *p, int64_t row, optimizer_rows *out);
 
-/* Initializes, from rows *r, the members that the arguments of all element-wise update ops share. */
+/* Initializers, from rows *r, of the argument members that all element-wise update ops have. */
 #define OPTIMIZER_ROWS_ARGUMENTS(r, of_step)                                                                 \
     .param = &(r)->param, .grad = &(r)->grad, .state = (of_step), .weight_decay = (r)->weight_decay,         \
     .seed = (r)->seed, .first = (r)->first, .row_step = (r)->row_step
 
-/* Calls rule->update for all rows of the parameters trained[count]. Each list has <= OPTIMIZER_LIST rows. */
+/* Calls rule->update for all rows of trained[count], with at most OPTIMIZER_LIST optimizer_rows per call. */
 ott_status optimizer_rows_update(exec *cx, const optimizer_rule *rule, const optimizer_options *o,
                                  const parameter *const *trained, int count, const tensor *state);
 

@@ -67,7 +67,7 @@ ott_status mesh_open(const config *cfg, int64_t ranks, mesh *out) {
 }
 
 ott_status mesh_fit(config *cfg, int64_t ranks, const logger *log) {
-    /* Order in which dimensions get ranks. A new size divides the old size, so heads or layers still fit. */
+    /* Order in which dimensions get ranks. Each size except dp_shard's becomes a divisor of the old size. */
     static const mesh_dimension order[] = {MESH_TP, MESH_CP,           MESH_PP,
                                            MESH_EP, MESH_DP_REPLICATE, MESH_DP_SHARD};
     int64_t *const keys[MESH_DIMENSIONS] = KEYS(cfg);

@@ -86,7 +86,7 @@ static bool is_last_part(const pipeline_stage *s, int chunk) {
     return part_of_chunk(s, chunk) == count_parts(s) - 1;
 }
 
-/* The message that task t sends or receives. The index of the other part is the index of t's part + by. */
+/* Returns the message between task t and the model part at the index of t's part + `by`. */
 static pipeline_message message(const pipeline_stage *s, pipeline_task t, pipeline_content content,
                                 int64_t by, bool sent) {
     int64_t part = part_of_chunk(s, t.chunk) + by;
@@ -116,7 +116,7 @@ int pipeline_receives(const pipeline_stage *s, bool tied, pipeline_task t,
     return count;
 }
 
-/* A tied table's gradients are sent up to `stages` micro-batches before the first stage receives them. */
+/* The last stage sends a tied table's gradients up to `stages` micro-batches ahead of the first stage. */
 int pipeline_max_in_flight(const pipeline_stage *s, pipeline_content content) {
     return content == PIPELINE_TABLE ? s->stages : 1;
 }

@@ -61,7 +61,7 @@ typedef struct store_part store_part;
 typedef struct store_unit {
     parameter **parameters; /* [parameter_count] parameters, reduced together; borrowed */
     int parameter_count;
-    linear **linears; /* [linear_count] layers; a tied head reads a weight of another unit; borrowed */
+    linear **linears; /* [linear_count] linear layers; a tied head's weight is in another unit; borrowed */
     int linear_count;
     bool is_table;     /* the unit has the embedding table and learned positions */
     store_part *parts; /* [part_count] tensors to gather */
@@ -104,10 +104,10 @@ typedef struct parameter_store {
     store_traffic traffic;
 } parameter_store;
 
-/* Assigns this rank's shard of p. Sets `first`, `rows_per_rank` (in `memory`; NULL on one rank) and the shape
-   of `value` in p->shard, and zeroes the shard's other members. The value keeps its dtype and gets no memory.
-   A shard starts at a multiple of REDUCE_BLOCK elements of p->local. Zero *s and set `ranks` before the first
-   call. All ranks call it for all parameters in the same order. */
+/* Assigns this rank's shard of p. It starts at a multiple of REDUCE_BLOCK elements of p->local. Sets in
+   p->shard: `first`; `rows_per_rank`, allocated in `memory`, or NULL on one rank; the shape of `value`. The
+   value keeps its dtype and gets no memory. The shard's other members become 0. Zero *s and set `ranks`
+   before the first call. All ranks call it for all parameters in the same order. */
 ott_status store_divide(parameter_store *s, arena *memory, parameter *p);
 /* Call it when the units have their parameters and linears. */
 ott_status store_open(parameter_store *s, arena *memory);
@@ -124,11 +124,11 @@ ott_status store_release(exec *cx, parameter_store *s, int unit);
 /* Starts the gather that a later store_gather with the same arguments waits for. */
 ott_status store_prefetch(exec *cx, parameter_store *s, int unit, int uses);
 
-/* Call store_open_gradients before a unit's backward and store_reduce_gradients after it. The first sets
-   p->grad: to a zeroed fp32 buffer if the gradient is summed over each micro-batch, otherwise to the step's
-   gradient. The second adds such a buffer to the step's gradient, or starts its reduction to the shards.
-   store_finish_gradients waits for the last reduction. Call it after the last backward. The caller zeroes the
-   shards' gradients before a step. */
+/* Call store_open_gradients before a unit's backward. It sets p->grad to the step's gradient or, if ranks or
+   micro-batches need a separate sum, to a zeroed fp32 buffer for this micro-batch. After the backward,
+   store_reduce_gradients adds the buffer to the step's gradient, or starts to reduce it to the shards. After
+   the last backward, store_finish_gradients waits for the last reduction. The caller zeroes the shards'
+   gradients before a step. */
 ott_status store_open_gradients(exec *cx, const parameter_store *s, int unit);
 ott_status store_reduce_gradients(exec *cx, parameter_store *s, int unit);
 ott_status store_finish_gradients(exec *cx, parameter_store *s);

@@ -32,7 +32,7 @@ static ott_status pack_part(exec *cx, const store_part *part, void *to) {
 
 /* ---- in flight ---- */
 
-/* Sets u->rows to the number of bytes that each rank sends; returns the sum of these numbers. */
+/* Sets u->rows[r] to the number of bytes that rank r sends, for each rank. Returns their sum. */
 static int64_t measure_unit(const exec *cx, parameter_store *s, store_unit *u) {
     int64_t all = 0;
     for (int r = 0; r < s->ranks->size; r++) {

@@ -21,10 +21,10 @@ const char *count_traffic_text(traffic_kind k) {
 
 /* ---- the clocks of a rank ---- */
 
-/* A rank computes and communicates at the same time. Its clocks are the seconds at which its computation and
-   its communication (transport) so far end. An all-gather starts one block before its parameters are needed;
-   the computation waits for it before the next gather. A reduce-scatter starts when its gradients are ready;
-   the computation waits for it at the end of the pass. It waits for other collectives when they start. */
+/* A rank computes and communicates at the same time. `compute` and `transport` are the seconds at which its
+   computation and its communication end. An all-gather starts one block before its parameters are needed; the
+   computation waits for it before the next gather. A reduce-scatter starts when its gradients are ready; the
+   computation waits for it at the end of the pass. It waits immediately for other collectives. */
 typedef struct clocks {
     double compute, transport;
     double waiting;       /* seconds of `compute` that were spent waiting */
@@ -68,7 +68,7 @@ static bool is_once_a_step(const exec *cx) {
     return cx->part == PART_REDUCTION || cx->part == PART_OPTIMIZER;
 }
 
-/* False for evaluation. The reduction and optimizer plans also have PHASE_EVALUATE, but cx->part differs. */
+/* False for an evaluation's ops. Ops of a step's reduction and optimizer also have PHASE_EVALUATE. */
 static bool is_of_step(const exec *cx) {
     return is_once_a_step(cx) || cx->phase != PHASE_EVALUATE;
 }
@@ -85,9 +85,9 @@ static bool is_weight(const tensor *x) {
     return !plan_is_recorded(x->data);
 }
 
-/* If the operation quantizes or converts a weight, returns an address as a key of the result, else NULL. A
-   dry run records such an operation at each use of the weight, but a step runs it once. So each key is
-   counted once. Casts of sharded weights run at each use: NULL. */
+/* If the operation quantizes or converts a weight, returns a key of its result for was_counted (an address),
+   else NULL. A dry run records such an operation at each use of the weight, but a step runs it once. Casts of
+   sharded weights do run at each use: NULL. */
 static const void *made_weight(const counter *c, enum op_index op, const void *args) {
     const quantize_args *q = args;
     const convert_args *v = args;
@@ -107,7 +107,7 @@ static const void *made_weight(const counter *c, enum op_index op, const void *a
     return op == OP_INDEX_convert && is_weight(v->x) ? v->y : NULL;
 }
 
-/* If the collective reduces amaxes of weights, returns an address as a key of the result, else NULL. */
+/* If the collective reduces amaxes of weights, returns a key for was_counted (an address), else NULL. */
 static const void *made_scales(const collective *call) {
     bool scales = call->kind == COLLECTIVE_ALL_REDUCE && call->reduce == REDUCE_MAX;
     return scales && !plan_is_recorded(call->input.data) ? (const char *)call->input.data + 1 : NULL;

@@ -70,7 +70,7 @@ typedef struct rank_count {
 
 /* Counts the first rank of pipeline stage `stage_index`. */
 ott_status count_run(const count_request *r, int64_t stage_index, rank_count *out);
-/* Calls `callback`, which can try other settings with the memory check of the stage's first rank. */
+/* Passes the memory check of a stage's first rank to `callback`, which can try other settings with it. */
 typedef ott_status count_memory_check_fn(void *user, const memory_check *a);
 ott_status count_with_memory_check(const count_request *r, int64_t stage_index,
                                    count_memory_check_fn *callback, void *user);

@@ -6,7 +6,7 @@ double estimate_peak(const machine *m, const config *cfg) {
     return m->rate.peak[m->is_local && cfg->train.mixed_precision == PRECISION_FP32 ? WORK_FP32 : WORK_BF16];
 }
 
-/* BETWEEN counts stage 1 for all middle stages: none has more layers or more micro-batches in flight. */
+/* BETWEEN: stage 1, for all middle stages. None has more layers or more micro-batches in flight. */
 enum { FIRST, BETWEEN, LAST, KINDS_OF_STAGE };
 
 typedef struct stage_counts {

@@ -53,9 +53,9 @@ typedef struct machine_group {
 
 /* The group of ranks along one dimension of a mesh. */
 machine_group machine_group_along(const mesh *m, mesh_dimension d);
-/* Seconds of a ring collective in which each device receives `bytes`, without the delay. Between nodes it
-   uses the network adapters of the node's devices in the group. Collectives that start together have only one
-   delay. It is machine_ring_delay: the first bytes go around the ring. For an all-reduce it is
+/* Seconds of a ring collective in which each device receives `bytes`, without the delay of its start. Between
+   nodes, all devices of the group use their network adapters. Add one delay for all collectives that start
+   together: machine_ring_delay, until the first bytes have gone around the ring. For an all-reduce add
    machine_tree_delay, which uses a tree of nodes if that is faster. */
 double machine_ring_seconds(const machine *m, machine_group g, double bytes);
 double machine_ring_delay(const machine *m, machine_group g);

@@ -109,7 +109,7 @@ typedef struct tried_batch {
     int64_t size, shortfall;
 } tried_batch;
 
-/* Returns the batch size where a line through two tries has 0 missing bytes; 0 if the line does not rise. */
+/* Returns the batch size at which a line through a and b reaches shortfall 0; 0 if the line does not rise. */
 static int64_t interpolate_size(const tried_batch *a, const tried_batch *b) {
     if (a->shortfall == INT64_MAX || b->shortfall == INT64_MAX) return 0;
     double rise = ((double)b->shortfall - (double)a->shortfall) / (double)(b->size - a->size);

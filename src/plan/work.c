@@ -30,9 +30,9 @@ double work_cast_bytes(const backend_capabilities *can, const quant_spec *spec, 
 
 /* ---- casts fused into the op that writes the tensor ---- */
 
-/* How an op writes an output that it also quantizes. BY_TILES: a cast that needs the amax of a full row,
-   column or tensor takes another pass. BY_ROWS: the op knows each row's amax, and at its end the tensor's.
-   BY_ROWS_AND_CASTS: the op (a norm) also casts rows that have their own scales. */
+/* How an op writes an output that it also quantizes. BY_TILES: a scale of a full row, column or tensor needs
+   another pass. BY_ROWS: the op knows the amax of each row and, at its end, of the tensor. BY_ROWS_AND_CASTS
+   (norms): as BY_ROWS, and the op also writes rowwise codes with a scale per row. */
 typedef enum producer { BY_TILES, BY_ROWS, BY_ROWS_AND_CASTS } producer;
 
 static producer producer_of(enum op_index op) {
@@ -40,8 +40,8 @@ static producer producer_of(enum op_index op) {
     return op == OP_INDEX_cross_entropy || op == OP_INDEX_cross_entropy_finish ? BY_ROWS : BY_TILES;
 }
 
-/* Number of extra passes after an op that writes by rows. A first pass computes the amaxes that the op does
-   not know, and casts if it can. A second pass casts the rest. */
+/* Number of extra passes after an op that writes by rows. One pass computes the amaxes that the op does not
+   know, and casts with those of small blocks. Another casts with amaxes of full rows, columns or tensors. */
 static int passes_after_rows(const quant_spec *s, bool casts) {
     bool first = false, second = false;
     for (int columnwise = 0; columnwise < 2; columnwise++) {
@@ -71,7 +71,7 @@ static double tensor_traffic(const tensor *t) {
     return t ? (double)t->rows * (double)t->columns * dtype_bytes(t->dtype) : 0;
 }
 
-/* Element bytes of the op's first high-precision tensor. The tensor to quantize has the same format. */
+/* Bytes per element of the op's first high-precision tensor. The tensor to quantize has the same format. */
 static int source_bytes(const op_info *op, const void *args) {
     for (int i = 0; i < op->field_count; i++) {
         op_field_kind kind = op->fields[i].kind;
@@ -89,7 +89,7 @@ static double field_bytes(const exec *cx, const op_field *f, const void *args, i
     if (!value) return 0;
     switch (f->kind) {
     case OP_INOUT: return 2 * tensor_traffic(value);
-    case OP_QTENSOR: /* the source is another argument of the op; a q without codes receives only amaxes */
+    case OP_QTENSOR: /* another argument is the source; without codes, q gets only amaxes: 0 bytes */
         return qtensor_has_codes(value) ? quantized_bytes(cx, value, source, BY_TILES) : 0;
     case OP_OPERAND: return tensor_traffic(&((const operand *)value)->t);
     case OP_QOUT: {
@@ -189,7 +189,7 @@ static double cast_bytes(const exec *cx, const cast_args *a) {
            (double)a->q->rows * (double)a->q->columns * code_copies(cx->device->can, &a->q->spec);
 }
 
-/* Counts a second read of the source in host memory if a scale depends on a full row, column or tensor. */
+/* If a scale depends on a full row, column or tensor, the op reads its source twice: doubles from_host. */
 static void count_second_read(const quantize_args *a, work *w) {
     if (needs_all(&a->q->spec.rowwise) || needs_all(&a->q->spec.columnwise)) w->from_host *= 2;
 }

@@ -21,9 +21,9 @@ typedef struct work {
 work work_of(const exec *cx, enum op_index op, const void *args);
 /* Work of C[m,n] = A[m,k] B[n,k]^T; c_bytes: bytes of an element of C. */
 work work_of_product(work_format format, int64_t m, int64_t n, int64_t k, int c_bytes);
-/* Bytes that quantizing a tensor [rows, columns] adds to the op that writes the tensor. source: bytes of an
-   element. The sum has the codes, and one read if a scale depends on a full row, column or tensor.
-   is_separate: a separate op quantizes, which adds another read. */
+/* Bytes that an op reads and writes more if it also quantizes its output [rows, columns]: the codes and, if a
+   scale depends on a full row, column or tensor, one read of the output. source: bytes of an element of the
+   output. is_separate: a separate op quantizes, which adds another read. */
 double work_cast_bytes(const backend_capabilities *can, const quant_spec *spec, int64_t rows, int64_t columns,
                        int source, bool is_separate);
 /* Returns the op's FLOP, or its bytes if it has no FLOP. The estimated time is proportional to the result. */

@@ -15,9 +15,9 @@ typedef struct curve {
 ott_status curve_from_series(mem *account, const metrics_series *s, curve *out);
 /* Averages the runs of a row at the steps that all of them have. Free the curve with curve_free. */
 ott_status curve_row_mean(const report *r, int row, report_key key, curve *out);
-/* Replaces each point by the mean of this point and `half` points on both sides. Where there are fewer points
-   before it, as many are used after it: losses fall steeply at the start, and the mean must not be lower than
-   the curve. At the end only the right side has fewer points. */
+/* Replaces each point by the mean of this point and `half` points before and after it. Near the start, it
+   uses only as many points after it as there are before it: losses fall steeply there, and later points would
+   make the mean too low. Near the end, it uses fewer points after it. */
 ott_status curve_smooth(curve *c, int64_t half);
 /* Returns `half` for curve_smooth of `count` points: count / 60, at most 500; 0 for fewer than 60 points. */
 int64_t curve_half_window(int64_t count);

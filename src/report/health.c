@@ -10,7 +10,7 @@ double report_format_sqnr(const char *format) {
     return strcmp(format, "e5m2") == 0 ? 25.6 : 0;
 }
 
-/* Returns +infinity for metrics without SQNR (no error), and -infinity if they lack amax too (NaN). */
+/* Without SQNR in the metrics, returns +infinity (no error), or -infinity if amax is missing, too (NaNs). */
 double report_use_rank(const metrics_use *use) {
     if (!isnan(use->sqnr_db)) return use->sqnr_db - report_format_sqnr(use->format);
     return isnan(use->amax) ? -INFINITY : INFINITY;

@@ -16,7 +16,7 @@ typedef struct inspect_options {
 typedef ott_status (*inspect_sink)(void *user, const char *text, int64_t length);
 
 /*
- * Lists the tensors of `path`, which shards_open opens; its errors are returned before the first piece.
+ * Lists the tensors of `path`, which shards_open opens. Errors of shards_open are returned before any output.
  * Minimum, maximum, mean and (population) standard deviation are over the finite elements. FP8 codes are
  * decoded without their scales. Integers and F64 have no statistics.
  */

@@ -77,15 +77,15 @@ report_gap report_gap_of(const report *r, int row);
 /* Percent by which the losses of BF16 and FP32 runs of the demo's model differed with one seed
    (docs/recipes.md). If rows have one seed each, a smaller difference is not significant. */
 #define REPORT_SEED_NOISE 1.5
-/* percent; a loss that is higher than the first row's by more is worse */
+/* percent; a run is worse if its loss is higher than the first row's loss by more than this */
 #define REPORT_WORSE 1.0
 /* The verdict on a row with FP8, compared with a first row without FP8. */
 typedef enum report_verdict {
     /* no verdict: the row has no FP8, the first row has FP8, or they differ in more than precision */
     REPORT_VERDICT_NONE,
-    /* at most 1% worse, with 95% confidence (one seed each: better by over REPORT_SEED_NOISE) */
+    /* at most 1% worse, with 95% confidence; with one seed each: over REPORT_SEED_NOISE percent better */
     REPORT_VERDICT_NO_WORSE,
-    /* worse by over 1%, with 95% confidence (one seed each: by over REPORT_SEED_NOISE), or without a loss */
+    /* over 1% worse, with 95% confidence; with one seed each: over REPORT_SEED_NOISE percent; or no loss */
     REPORT_VERDICT_WORSE,
     REPORT_VERDICT_OPEN,    /* not decided: more seeds are needed */
     REPORT_VERDICT_ONE_SEED /* one seed each, and at most REPORT_SEED_NOISE apart */
@@ -104,7 +104,7 @@ double report_format_sqnr(const char *format);
 double report_use_rank(const metrics_use *use);
 /* Formats an SQNR: "27.3 dB", "not finite" or "-". */
 const char *report_sqnr_text(const metrics_use *use, char out[32]);
-/* Writes the difference of a use's SQNR from the format's: ", -3.1 from expected 31.5"; "" if unknown. */
+/* Formats the measured SQNR minus the format's expected SQNR: ", -3.1 from expected 31.5"; "" if unknown. */
 const char *report_sqnr_gap_text(const metrics_use *use, char out[32]);
 /* Returns the *count uses of tensors in the last measurement, the worst first. Free *out with mem_free. */
 ott_status report_worst_uses(mem *account, const metrics_health *h, const metrics_use ***out, int64_t *count);

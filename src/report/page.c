@@ -50,7 +50,7 @@ static ott_status load_curve(const report *r, int row, report_key key, bool smoo
     return smooth ? curve_smooth(out, curve_half_window(out->count)) : OTT_OK;
 }
 
-/* Appends a curve. gap_name not NULL: also appends its gap to the curve of the first row, in percent. */
+/* Appends a row's curve. gap_name not NULL: also appends its difference from row 0's curve, in percent. */
 static ott_status append_curve(const report *r, int row, report_key key, bool smooth, const char *name,
                                const char *gap_name, str *out) {
     curve c = {0}, first = {0}, gap = {0};

@@ -19,7 +19,7 @@ typedef struct heat_map {
     int64_t left_out; /* number of modules that are not shown, because their SQNR is higher */
     int64_t *module;  /* [rows] index of each row's module */
     int64_t *step;    /* [columns]: last step that the column includes */
-    /* [rows][columns]: the use of a tensor with the lowest SQNR in the module; NULL if none was measured */
+    /* [rows][columns]: the use with the lowest SQNR in the row's module at the column's steps; NULL: none */
     const metrics_use **lowest;
 } heat_map;
 
@@ -38,7 +38,7 @@ static void find_lowest(const metrics_health *h, double *lowest) {
     }
 }
 
-/* Returns the report_use_rank up to which modules are shown, at most MOST_ROWS. sorted: workspace. */
+/* Returns the MOST_ROWS-th lowest number of `lowest`; infinity if there are not more. sorted: workspace. */
 static double find_shown_limit(const metrics_health *h, const double *lowest, double *sorted) {
     int64_t count = 0;
     for (int64_t i = 0; i < h->module_count; i++)

@@ -98,7 +98,7 @@ static void draw_curve(plot *p, int run) {
 
 /* ---- text ---- */
 
-/* Returns the letter that a character shows instead of dots, or 0. Runs have letters in different columns. */
+/* Returns the run's letter if this cell shows it instead of dots, else 0. Each run has its own columns. */
 static char letter_at(const plot *p, int row, int column) {
     uint32_t runs = p->cells[row][column].runs;
     for (int i = 0; p->runs > 1 && i < p->runs; i++)

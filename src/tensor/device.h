@@ -77,7 +77,7 @@ typedef struct device_table {
     ott_status (*graph_run)(device *d, device_graph *g);
     void (*graph_close)(device *d, device_graph *g);
     void (*close)(device *d);
-    /* For process groups over NCCL; NULL: collectives use host memory. make_link ignores own->links. */
+    /* For process groups over NCCL. NULL: collectives use host memory. make_link does not read own->links. */
     ott_status (*describe)(device *d, device_card *out);
     ott_status (*make_link)(device *d, const device_group *own, device_link *out);
     ott_status (*open_group)(device *d, const device_group *own, struct group **out);

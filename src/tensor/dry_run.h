@@ -12,8 +12,8 @@
 /* Opens a dry run of device `like`, which must outlive the dry run. Close the dry run with device_close. */
 ott_status dry_run_open(mem *account, const device *like, device **out);
 
-/* Callbacks for the ops and collectives of plans that are recorded on a dry run, in order. Shapes and formats
-   are real, addresses are not. `collective` may be NULL if all groups have one rank. */
+/* Callbacks for the ops and collectives that plans record on a dry run, in this order. Shapes and formats are
+   real, addresses are not. `collective` may be NULL if all groups have one rank. */
 typedef struct dry_run_listener {
     void (*op)(void *user, const exec *cx, enum op_index op, const void *args);
     /* called only for collectives of several ranks */
@@ -32,9 +32,9 @@ ott_status dry_run_count_host(device *d, mem_kind kind, int64_t count, int64_t s
 ott_status dry_run_count_comm(device *d, const group *g, bool messages, int64_t bytes);
 /* Returns the peak of the device's memory. Sets bytes_of_kind[] to the bytes of each kind at the peak. */
 int64_t dry_run_peak(const device *d, int64_t bytes_of_kind[MEM_KIND_COUNT]);
-/* Like dry_run_peak, for a GPU's host memory: staging, mapped, dry_run_count_host. Returns 0 for a CPU. */
+/* Like dry_run_peak, for a GPU's host memory: staging, mapped memory, dry_run_count_host. 0 for a CPU. */
 int64_t dry_run_host_peak(const device *d, int64_t bytes_of_kind[MEM_KIND_COUNT]);
-/* True if this address of a dry run is mapped host memory of a GPU. */
+/* True if `data`, an address that a dry run assigned, is in host memory that is mapped into a GPU. */
 bool dry_run_is_mapped(const void *data);
 
 #endif

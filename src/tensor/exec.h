@@ -27,9 +27,9 @@ typedef enum exec_part {
 
 /* Callbacks that observe tensors of layers while they run; NULL members are not called. */
 typedef struct hook {
-    /* For every linear layer. what: "output", or "grad_output" for the gradient of the output. */
+    /* Called for every linear layer. what: "output", or "grad_output" for the gradient of the output. */
     ott_status (*observe)(void *user, exec *cx, const char *module, const char *what, const tensor *t);
-    /* For each tensor that a linear layer quantizes, with its quantized copy q; only in PHASE_TRAIN. */
+    /* Called for each tensor that a linear layer quantizes, in PHASE_TRAIN. q: its quantized copy. */
     ott_status (*quantized)(void *user, exec *cx, const char *module, recipe_tensor which, const tensor *t,
                             const qtensor *q);
     void *user;

@@ -280,7 +280,7 @@ static ott_status run_op(const op_table *table, exec *cx, enum op_index op, cons
     return status != OTT_OK ? status : closed;
 }
 
-/* Returns false if the table has no function for lists of calls of this op, else calls it. */
+/* Calls the op's function for a list of calls. Returns false if the table has no such function. */
 static bool dispatch_many(const op_table *table, exec *cx, enum op_index op, const void *items, int64_t count,
                           ott_status *status) {
     switch (op) {

@@ -52,6 +52,6 @@ void plan_poison(plan *p);
 
 /* Opens a buffer. `what` is a static string. OTT_ERR_INTERNAL if a replay differs from the recording. */
 ott_status plan_open(plan *p, const char *what, int64_t bytes, plan_buffer *out);
-ott_status plan_close(plan *p, plan_buffer *b); /* sets *b to PLAN_NONE; does nothing if *b is PLAN_NONE */
+ott_status plan_close(plan *p, plan_buffer *b); /* ends the buffer's lifetime, sets *b to PLAN_NONE */
 
 #endif

@@ -24,7 +24,7 @@ typedef struct qdata {
     float *scale;     /* factor of values before the cast to FP8 */
     float *scale_inv; /* 1/scale, the factor of decoded values */
     int64_t mn_step, k_step;
-    const float *next; /* AMAX_DELAYED: the scale that `quantize` first copies to scale[0]; NULL: none */
+    const float *next; /* AMAX_DELAYED: new scale; `quantize` copies it to scale[0] before casting */
 } qdata;
 
 /* A quantized tensor with both uses. It owns no memory. A shared array has one address in both uses. */
@@ -45,10 +45,10 @@ typedef struct qblocks {
     qblock rowwise, columnwise;
 } qblocks;
 
-/* Sets q's pointers into the two blocks, and the `bytes` of the blocks. The caller has set q's rows, columns,
-   groups and spec. Call the function first with data NULL to get the bytes, then with the allocated blocks.
-   If each element has the same scale in both uses (quant_spec_shares_scales), the uses share the scales. Then
-   they also share codes, unless the backend has contiguous_contraction: it needs transposed columnwise codes.
+/* Sets q's pointers into two blocks, rowwise and columnwise, and the `bytes` of both. Set q's rows, columns,
+   groups and spec first. Call the function with data NULL to get the bytes, then with the allocated blocks.
+   If each element has the same scale in both uses (quant_spec_shares_scales), the uses share the scales. They
+   then share codes, too, unless a backend with contiguous_contraction needs transposed columnwise codes.
    OTT_ERR_SHAPE for invalid sizes. */
 ott_status qtensor_lay_out(qtensor *q, const backend_capabilities *can, qblocks *blocks);
 
@@ -66,7 +66,7 @@ static inline void qtensor_order(qdata *d, granularity g, int64_t mn) {
     d->mn_step = 1;
     d->k_step = granularity_mn_groups(g, mn);
 }
-/* Like qtensor_order, for a use of q, which may have groups. Returns the number of scales. */
+/* Sets mn_step and k_step of one use of q, also if q has groups. Returns the number of scales of this use. */
 int64_t qtensor_order_use(qdata *d, const qtensor *q, bool columnwise);
 /* Returns the columnwise use that shares the arrays of `rowwise`: its MN and K are swapped. */
 static inline qdata qtensor_shared_use(qdata rowwise) {

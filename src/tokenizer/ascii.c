@@ -106,8 +106,8 @@ static int64_t end_others(const ascii_rule *rule, const unsigned char *p, int64_
     return at;
 }
 
-/* Returns the end of a piece of white space: after its last line end. Without a line end, the last space
-   belongs to the word that follows. -1 before a non-ASCII character: it may be white space. */
+/* Returns the end of a piece of white space: after its last line end or, without one, before its last space,
+   which belongs to the next word. -1 before a non-ASCII character: it may be white space. */
 static int64_t end_spaces(const unsigned char *p, int64_t from, int64_t bytes) {
     int64_t at = from, lines = from;
     for (; at < bytes && is_space(p[at]); at++)

@@ -20,7 +20,7 @@ typedef struct bpe_model {
     uint64_t merge_mask;
     /* no merge joins a character and a following U+2581, so words are encoded separately */
     bool splits_words;
-    bool no_merge[128][128]; /* [a][b]: splits_words, and no merge joins ASCII characters a and b */
+    bool no_merge[128][128]; /* [a][b]: true if splits_words is, and no merge joins ASCII characters a, b */
 } bpe_model;
 
 static inline uint64_t bpe_merge_hash(uint32_t left, uint32_t right) {

@@ -318,8 +318,8 @@ static ott_status measure_prefix(encoder *e, int64_t count, bool asks, int64_t *
     return status;
 }
 
-/* Sets *out to the length of the text of the first p->count messages; fails if e->text does not begin with
-   it. same: e->text begins with `same` bytes of the text whose rendering found p. */
+/* Sets *out to the length of the text of the first p->count messages. Fails if e->text does not begin with
+   this text. same: number of bytes that e->text has in common with the rendered text that p refers to. */
 static ott_status find_prefix_end(encoder *e, const jinja_prefix *p, const str *tails, int64_t same,
                                   bool asks, int64_t *out) {
     if (!p->known) return measure_prefix(e, p->count, asks, out);
@@ -329,8 +329,8 @@ static ott_status find_prefix_end(encoder *e, const jinja_prefix *p, const str *
     return OTT_OK;
 }
 
-/* Allocates a prefix for each assistant message which[i]: the messages before it, and also this message if
-   `with`. */
+/* Allocates a prefix for each assistant message. It has the messages before index which[i] and, if `with`,
+   this message. */
 static ott_status plan_prefixes(const encoder *e, const int64_t *which, bool with, prefix_texts *out) {
     mem *account = e->r.c->account;
     TRY(mem_alloc_array(account, MEM_OTHER, e->turns.count, sizeof *out->items, "turns of a conversation",
@@ -364,8 +364,8 @@ static int64_t same_bytes(const str *a, const str *b) {
     return same;
 }
 
-/* A turn begins after the text of the earlier messages and the generation prompt. One rendering of the
-   messages before the last turn also gives this text for the earlier turns. */
+/* Sets the begin of each turn: the end of the earlier messages and the generation prompt. One rendering, of
+   the messages before the last turn, also finds the begin of the earlier turns. */
 static ott_status find_begins(encoder *e, const int64_t *which) {
     str asking = {.account = e->r.c->account}, tails = {.account = e->r.c->account};
     prefix_texts p = {.tails = &tails};

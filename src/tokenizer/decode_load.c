@@ -11,7 +11,7 @@ typedef enum token_change { CHANGE_TO_BYTES, CHANGE_REPLACE, CHANGE_STRIP } toke
 typedef struct token_step {
     token_change change;
     pattern pattern;   /* pattern of a replace step */
-    text_view content; /* text to strip or to insert; drop_first: insert nothing in the first token */
+    text_view content; /* text to strip or to insert; drop_first: a text's first token inserts "" */
     bool drop_first;
     int64_t start, stop;
 } token_step;
@@ -111,7 +111,7 @@ static ott_status load_decode_step(tokenizer *t, const json_t *object, const cha
 
 /* ---- the texts ---- */
 
-/* Strips `content` at most start times from the beginning and at most stop times from the end. */
+/* Strips `content` from the beginning, up to step->start times, and from the end, up to step->stop times. */
 static text_view strip_token(const token_step *step, text_view text) {
     for (int64_t i = 0; i < step->start && text_starts_with(text, step->content); i++) {
         text.at += step->content.bytes;
@@ -174,7 +174,7 @@ static int byte_of_name(text_view name) {
     return high && low ? (int)((high - digits) % 16 * 16 + (low - digits) % 16) : -1;
 }
 
-/* Stores in `out` the texts of all tokens after the steps. first: as if each token began a text. */
+/* Stores each token's text, changed by all decoder steps, in `out`. first: as a text's first token. */
 static ott_status change_all(const decode_draft *d, tokenizer_scratch *s, bool first, str buffers[2],
                              text_list *out) {
     const tokenizer *t = d->t;

@@ -65,8 +65,8 @@ static bool is_nfc(const normalize_step *step) {
     return step->kind == NORMALIZE_UNICODE && step->unicode == (UTF8PROC_STABLE | UTF8PROC_COMPOSE);
 }
 
-/* True if the step splits text into the matches of `regex`, which matches at every position. SPLIT_REMOVED
-   with `invert` removes the text between matches, which is then empty. */
+/* True if the step's pieces are the matches of `regex`. No text is left between these matches, so that
+   SPLIT_REMOVED with `invert`, which removes such text, removes nothing. */
 static bool splits_by(const split_step *step, const char *regex) {
     bool keeps_all = step->behavior == (step->invert ? SPLIT_REMOVED : SPLIT_ISOLATED);
     return step->kind == SPLIT_PATTERN && keeps_all && step->pattern.source.at &&

@@ -19,7 +19,7 @@ int64_t rope_columns(const rope_options *o, int64_t head_dim) {
     return o->partial_rotary_factor > 0 ? (int64_t)((double)head_dim * o->partial_rotary_factor) : head_dim;
 }
 
-/* Index, as a fraction, of the pair of columns that rotates `turns` times within the original length. */
+/* Real-valued index of the pair of columns that rotates `turns` times in original_max_position tokens. */
 static double yarn_pair(const rope_options *o, int64_t columns, double turns) {
     return (double)columns * log((double)o->original_max_position / (turns * 2.0 * PI)) /
            (2.0 * log(o->theta));

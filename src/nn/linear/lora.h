@@ -34,7 +34,7 @@ static inline bool lora_drops_input(const exec *cx, const lora *l) {
     return l->dropout > 0 && !l->drops_output && cx->phase != PHASE_EVALUATE;
 }
 
-/* Adds to the specs that input and grad_output keep high-precision tensors, which the adapter reads. */
+/* Requests in both specs that the high-precision tensor is kept, next to FP8 copies. The adapter reads it. */
 void lora_connect(activation_specs *input, activation_specs *grad_output);
 /* y += scale B A x. x[T,in] is in the activation format. y has only this rank's rows (nn/tensor_ranks.h). */
 ott_status lora_forward(exec *cx, const lora *l, const tensor *x, const tensor *y);

@@ -22,7 +22,7 @@ static inline operand lora_columnwise(tensor t) {
     return operand_columnwise(t, NULL);
 }
 
-/* The tensor-parallel ranks, without `sequence`, if they split the layer's weight by `split`; else none. */
+/* Returns l->ranks with `sequence` cleared if they split the layer's weight by `split`, else no ranks. */
 static inline tensor_ranks lora_ranks_of_sum(const lora *l, parameter_split split) {
     return (tensor_ranks){.group = l->split == split ? l->ranks.group : NULL};
 }

@@ -95,7 +95,7 @@ static int64_t lay_out_saved(const exec *cx, const moe *m, int64_t tokens, char 
     return bytes;
 }
 
-/* Sums count[1, E] over the ranks that have parts of the same run, if this rank has only a part. */
+/* If context-parallel ranks share a run (a sequence, or the micro-batch), sums count[1, E] over them. */
 static ott_status add_counts(exec *cx, const moe *m, const tensor *count, int64_t runs) {
     group *g = m->token_ranks;
     tensor all, own;
@@ -111,8 +111,8 @@ static ott_status add_counts(exec *cx, const moe *m, const tensor *count, int64_
     return plan_close(cx->plan, &buffer);
 }
 
-/* Writes to `count` how often each expert is chosen in each of this rank's runs. Adds the counts to *sum
-   (unless NULL), and the balance loss to m->losses. Does nothing if count->data is NULL. */
+/* Writes to `count` how often each expert is chosen, in one row per run (a sequence, or the micro-batch).
+   Adds the counts to *sum (unless NULL) and the balance loss to m->losses. count->data NULL: does nothing. */
 static ott_status add_balance_loss(exec *cx, const moe *m, const moe_saved *s, const tensor *count,
                                    int64_t runs, double weight, const tensor *sum) {
     bool is_added = m->losses.data && cx->phase == PHASE_TRAIN && weight > 0;
@@ -198,7 +198,7 @@ static ott_status route_tokens(exec *cx, moe *m, const activation *x, moe_saved 
 
 /* ---- rows ---- */
 
-/* Sets row_number to 0, 1, 2, ...: sorts rows that all have expert 0, which keeps their order. */
+/* Sets row_number[i] = i. op_route_sort writes these numbers if all rows have expert 0. */
 static ott_status number_rows(exec *cx, const moe_saved *s) {
     int64_t rows = s->row_number.rows;
     tensor expert, source, end;
@@ -267,7 +267,7 @@ static ott_status open_permuted(exec *cx, const char *what, const moe *m, const 
     return plan_close(cx->plan, &sorted_buffer);
 }
 
-/* x = for each token, the sum of its experts' rows of y, plus the output of shared experts if x has it. */
+/* Writes to x[t] the sum of token t's rows of y. With shared experts, adds the sum to the output in x[t]. */
 static ott_status unpermute_rows(exec *cx, const moe *m, const moe_saved *s, const tensor *y,
                                  const tensor *x) {
     tensor sorted = *y;
@@ -327,7 +327,7 @@ static rank_rows rows_from(const moe *m, const moe_saved *s, int rank) {
     return (rank_rows){group_part_first(rows, 0, rank, rank), rows[rank], grouped};
 }
 
-/* Row counts of `rank`'s micro-batch, on each context-parallel rank that shares the micro-batch. */
+/* Returns each expert's end row in expert-parallel rank `rank`'s tokens, per context-parallel rank. */
 static grouped_balance balance_from(const moe *m, const moe_saved *s, int rank) {
     int64_t first = m->ranks ? m->ranks->group->rank * expert_ranks_own(m->ranks) : 0;
     tensor end = m->ranks ? tensor_rows(s->all_end, rank, 1) : s->end;

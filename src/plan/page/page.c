@@ -35,7 +35,7 @@ static void write_head(const page *p, str *out) {
 
 #define MIB 1048576.0
 
-/* Writes the host memory that a run on a GPU needs. How much the machine has is unknown. */
+/* Writes a table of the host memory that a run on a GPU needs. The machine's host memory is unknown. */
 static void write_host_memory(const memory_need *n, str *out) {
     if (n->host < (int64_t)MIB / 20) return;
     str_append(out, "Host memory of a rank\n");

@@ -1,6 +1,6 @@
 /*
- * tensor/rules/attention: the exact order of operations of attention on the CPU, for every instruction set. i is a
- * query row, j a key row, d a column of a head. tensor/ops.def defines CHAIN and SUM16.
+ * tensor/rules/attention: the exact order of operations of attention on the CPU, for every instruction set. i
+ * is a query row, j a key row, d a column of a head. tensor/ops.def defines CHAIN and SUM16.
  *
  * Keys are visited in ascending tiles of ATTENTION_TILE, counted from the start of the document. Tiles
  * without a visible key are skipped. All values are fp32 after loading; exp and log are of base/fmath.
@@ -21,12 +21,12 @@
  *   s     = softmax_scale * CHAIN_d fmaf(q[i,d], k[j,d], s), capped as forward
  *   p     = exp(s - lse[i])
  *   dp    = CHAIN_d fmaf(dout[i,d], v[j,d], s)
- *   ds    = p * (dp - delta[i]) * softmax_scale            (left to right), with softcap > 0
- *           p * (dp - delta[i]) * fmaf(-r, r, 1) * softmax_scale, r = s / softcap
+ *   ds    = p * (dp - delta[i]) * softmax_scale                            if softcap = 0, else
+ *   ds    = p * (dp - delta[i]) * fmaf(-r, r, 1) * softmax_scale, r = s / softcap   (left to right)
  *   dv_sum[j,d] = fmaf(p, dout[i,d], dv_sum[j,d]);  dk_sum[j,d] = fmaf(ds, q[i,d], dk_sum[j,d])
  *   dq[i,d]     = fmaf(ds, k[j,d], dq[i,d])
- * So each of dq[i,d], dk_sum[j,d], dv_sum[j,d] is one chain from 0 over (head, i) or j ascending, however a
- * backend blocks the loops. dq, dk, dv are rounded once at the end.
+ * So dq[i,d] is one chain from 0 over ascending j; dk_sum[j,d] and dv_sum[j,d] are one over ascending
+ * (head, i), however a backend blocks the loops. dq, dk, dv are rounded once at the end.
  */
 #ifndef TENSOR_RULES_ATTENTION_H
 #define TENSOR_RULES_ATTENTION_H

@@ -14,7 +14,7 @@
     X(SATURATED)   /* share of infinite x, and of x for which |x * s| rounds beyond the largest value */     \
     X(UNDERFLOWED) /* share of elements x that are not 0 and have a code with value 0 */                     \
     X(SIGNAL)      /* sum of x * x: fmaf(x, x, lane) */                                                      \
-    X(NOISE)       /* sum of d * d, with d = (value of code) * i - x: fmaf(d, d, lane) */                    \
+    X(NOISE)       /* sum of d * d, with d = (value of code) * i - x (i: scale_inv): fmaf(d, d, lane) */     \
     X(AMAX)        /* largest amax of all scale blocks; NaN if one is NaN */                                 \
     X(SCALE_MIN)   /* smallest scale of all scale blocks */                                                  \
     X(SCALE_MAX)   /* largest scale of all scale blocks */

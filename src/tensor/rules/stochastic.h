@@ -1,23 +1,23 @@
 /*
- * tensor/rules/stochastic: stochastic rounding of fp32 to bf16: rounds away from zero with probability (dropped
- * bits) / 2^16. A draw, the random number of a rounding, depends only on the seed, the element's index in the
- * full parameter and the update's index. So every instruction set, number of threads, sharding and resumed
- * run rounds the same. A "step" here is the distance between neighboring bf16 numbers.
+ * tensor/rules/stochastic: stochastic rounding of fp32 to bf16: rounds away from zero with probability
+ * (dropped bits) / 2^16. A draw, the random number of a rounding, depends only on the seed, the element's
+ * index in the full parameter and the update's index. So every instruction set, number of threads, sharding
+ * and resumed run rounds the same. A "step" here is the distance between neighboring bf16 numbers.
  *
  * There are two kinds of tensors. Sums are weights, to which each update adds a little. Averages are moments,
  * which decay.
  *
  * Draws for averages are practically independent (splitmix32 from a random start), so each rounding is
  * unbiased. An average forgets its rounding errors, but a sum does not. After n independent roundings of a
- * fraction f of a step, a sum is off by sqrt(n f (1 - f)) steps. An update at a small learning rate
- * is smaller than this.
+ * fraction f of a step, a sum is off by sqrt(n f (1 - f)) steps. An update at a small learning rate is
+ * smaller than this.
  *
  * Draws for sums therefore form a Weyl sequence: the first is random, and each update adds a constant, called
- * turn, modulo 2^16 (Kuipers and Niederreiter 1974, chapter 2). Of n consecutive updates by a fraction f of a
- * step, about n f round up, within a few. But if only every s-th update changes the element, its draws are
- * far from even for those s at which s * turn / 2^16 is nearly an integer: with the golden ratio, for s = 21
- * and 55. So each element randomly gets one of eight turns, for which these s differ. For each s up to 64,
- * from about 200 updates on, the standard deviation over elements is smaller than with independent draws.
+ * turn, modulo 2^16 (Kuipers and Niederreiter 1974, chapter 2). If n consecutive updates each add a fraction
+ * f of a step, n f of them round up, give or take a few. If an element changes only in every s-th update, its
+ * draws advance by s * turn. They are uneven if s * turn / 2^16 is nearly an integer: for the golden ratio,
+ * if s is 21 or 55. So each element randomly gets one of eight turns, each with other bad s. For each s up to
+ * 64, from about 200 updates on, the standard deviation over elements is smaller than with independent draws.
  */
 #ifndef TENSOR_RULES_STOCHASTIC_H
 #define TENSOR_RULES_STOCHASTIC_H
@@ -29,14 +29,14 @@
 /* A draw has four numbers of 16 bits: one for the parameter, and one for each of three state slots. */
 enum { STOCHASTIC_PARAM, STOCHASTIC_SLOT };
 
-/* Masks of the numbers of a draw that round sums. SUM_PARAM: the parameter is the only sum. SUM_ITERATES
-   (schedule-free): slots 0 and 1 are also sums. */
+/* Masks of the numbers in a draw that round sums (weights, see above). SUM_PARAM: only the parameter's
+   number. SUM_ITERATES (schedule-free): also the numbers of slots 0 and 1. */
 #define STOCHASTIC_SUM_PARAM    UINT64_C(0x00000000ffff)
 #define STOCHASTIC_SUM_ITERATES UINT64_C(0xffffffffffff)
 
-/* The eight turns: constants of 16 bits; each update adds one to an element's draw. All are odd, so that 2^16
-   updates draw each number once. The continued fractions of turn / 2^16 have no quotient above 4, which
-   spreads consecutive draws evenly. */
+/* The eight turns, constants of 16 bits. An element has one of them, which each update adds to its draw. All
+   are odd, so that 2^16 updates draw each number once. The continued fractions of turn / 2^16 have no
+   quotient above 4, which spreads consecutive draws evenly. */
 #define STOCHASTIC_TURNS_LOW  UINT64_C(0x5aa14c076301c655) /* turns 50773, 25345, 19463, 23201 */
 #define STOCHASTIC_TURNS_HIGH UINT64_C(0x8c1d5f09b8b15c63) /* turns 23651, 47281, 24329, 35869 */
 

@@ -16,7 +16,7 @@ static ott_status text_of(jinja_work *w, const jinja_value *v, text_view *out) {
     return OTT_OK;
 }
 
-/* ---- filters that call the string method of a similar name on the text of any value ---- */
+/* ---- filters that convert any value to text and call a string method; `trim` calls `strip` ---- */
 
 static ott_status apply_method(jinja_work *w, const char *name, const jinja_value *v,
                                const jinja_arguments *a, jinja_value *out) {

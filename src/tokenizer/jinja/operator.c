@@ -171,8 +171,8 @@ static ott_status index_dict(jinja_work *w, const jinja_dict *d, const jinja_val
     return OTT_OK;
 }
 
-/* Records how many messages the output depends on because the template read an element. An index from the
-   start depends on the messages up to this element; a negative index depends on all messages. */
+/* Records on how many messages the output depends when the template reads messages[index]: on the messages up
+   to this one, or on all messages if the index is negative. */
 static void see_index(jinja_work *w, const jinja_list *l, int64_t index, int64_t count) {
     if (!l->grows || index >= count) return;
     jinja_work_see(w, index < 0 ? INT64_MAX : l->skipped + index + 1);
@@ -218,7 +218,7 @@ static ott_status read_slice_step(const jinja_work *w, const jinja_value *v, int
     return OTT_OK;
 }
 
-/* Returns list[from:] of a list of messages. If a rendering has more messages, the result is longer, too. */
+/* Returns list[from:] of a list of messages. Like the list, it is longer if there are more messages. */
 static ott_status slice_rest(jinja_work *w, const jinja_list *list, int64_t from, jinja_value *out) {
     TRY(jinja_value_list(w, out));
     if (from > list->count) from = list->count;

@@ -448,7 +448,7 @@ static ott_status run_iterations(rendering *r, const jinja_node *n, const jinja_
 
 /* ---- prefixes ---- */
 
-/* Runs the loop's body for the message at `index`, as if it were the last, and all that follows the loop. */
+/* Runs the loop's body for message `index` as if it were the last one, then the template after the loop. */
 static ott_status run_last(rendering *r, const jinja_node *n, const jinja_list *l, int64_t index) {
     jinja_loop *loop;
     TRY(open_loop(r, l, &loop));
@@ -459,8 +459,8 @@ static ott_status run_last(rendering *r, const jinja_node *n, const jinja_list *
     return OTT_OK;
 }
 
-/* A prefix shares the output up to its last message. Renders the rest of it to branches->tails, with own
-   variables and memory. Then undoes changes of namespaces. */
+/* The text of prefix p begins with r's output so far. Renders the rest of this text to branches->tails, with
+   separate variables and memory. Then undoes changes of namespaces. */
 static ott_status run_branch(rendering *r, const jinja_node *n, const jinja_list *l, int64_t index,
                              jinja_prefix *p) {
     rendering branch = *r;

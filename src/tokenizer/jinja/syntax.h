@@ -45,7 +45,7 @@ typedef enum jinja_node_kind {
     JINJA_NODE_INDEX,    /* child[0][child[1]] */
     JINJA_NODE_SLICE,    /* child[0][child[1]:child[2]:child[3]], each may be NULL */
     JINJA_NODE_CALL,     /* child[0](list), where list has the arguments */
-    JINJA_NODE_ARGUMENT, /* name=child[0], or child[0] without a name; macro parameter: default or NULL */
+    JINJA_NODE_ARGUMENT, /* call: name=child[0], or child[0] without a name; macro: default or NULL */
     JINJA_NODE_FILTER,   /* child[0] | name(list) */
     JINJA_NODE_TEST,     /* child[0] is name(list); negated: is not */
     JINJA_NODE_NOT,
