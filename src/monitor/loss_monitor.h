@@ -20,7 +20,7 @@ typedef struct loss_monitor {
     double first[LOSS_MONITOR_START];
     int count;        /* number of losses in `first` */
     double start;     /* start value; set when count is LOSS_MONITOR_START */
-    int above, below; /* number of latest losses in a row above the limit; at or below the limit */
+    int above, below; /* number of latest losses in a row above the limit, or not above it */
     double sum;       /* sum of the latest `above` losses */
     bool warned;
 } loss_monitor;

@@ -5,8 +5,8 @@
 
 #include "run/process_group.h"
 
-/* Replaces an empty data.chat_date, and the value "auto" of the two other keys, in cfg. Rank 0 chooses for
-   all ranks. Collective; all ranks have the same configuration. */
+/* Replaces the values "auto" of float8.accumulate and train.bf16_accumulate, and an empty data.chat_date.
+   Rank 0 chooses for all ranks. Collective; all ranks have the same configuration. */
 ott_status auto_keys_choose(mem *account, process_group *pg, const device *d, config *cfg);
 
 #endif

@@ -22,7 +22,7 @@ static bool is_hugging_face(const char *path) {
 }
 
 /* Keeps the folder's FP8 matrices as frozen FP8 weights, one byte per element. With adapters, the other
-   weights are frozen in bf16. Then FP8 matrices are kept only if the folder has the others in bf16. */
+   matrices are frozen as bf16. If they are not bf16 in the folder, keeps no FP8 matrices. */
 static ott_status keep_codes(mem *account, config *cfg) {
     str names = {.account = account};
     bool others_are_bf16;

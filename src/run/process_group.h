@@ -54,8 +54,8 @@ ott_status process_group_make_mesh(process_group *pg, config *cfg);
 ott_status process_group_open(process_group *pg, device *d, const config *cfg);
 /* Bytes of host memory (MEM_COMM) that the groups of one rank need if all groups use MPI (on CPUs). */
 int64_t process_group_bytes(const mesh *m);
-/* For a dry run: opens the groups that a rank of the mesh would have, as fakes (tensor/dry_run.h). Only the
-   groups, except control, and process_group_set_model may be used. Close with process_group_close. */
+/* For a dry run: opens fake groups (tensor/dry_run.h) for a rank of the mesh. Use only these groups, without
+   `control`, and process_group_set_model. Close with process_group_close. */
 ott_status process_group_open_dry_run(mem *account, const mesh *m, int64_t rank, process_group *out);
 /* Sets the groups in *shape, which the model's layers and parameter stores use. The groups are borrowed. */
 void process_group_set_model(process_group *pg, const config *cfg, model_options *shape);

@@ -126,7 +126,7 @@ typedef struct comparison {
     const config *before, *now;
 } comparison;
 
-/* True if a changed [float8] key needs no log line: a run is not in FP8, or its recipe sets the key. */
+/* True if a changed [float8] key needs no log line: one run is not in FP8, or a new recipe sets the key. */
 static bool is_float8_incidental(const comparison *c, const char *key) {
     if (c->now->train.mixed_precision != PRECISION_FP8 || c->before->train.mixed_precision != PRECISION_FP8)
         return true;

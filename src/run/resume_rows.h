@@ -1,4 +1,4 @@
-/* run/resume_rows: rows per step and steps of a resumed run, which may have another number of ranks. */
+/* run/resume_rows: sets a resumed run's rows per step and number of steps; the number of ranks may differ. */
 #ifndef RUN_RESUME_ROWS_H
 #define RUN_RESUME_ROWS_H
 

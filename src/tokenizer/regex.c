@@ -232,7 +232,7 @@ static int run_code(const regex_walk *w, const pcre2_code *code) {
                        PCRE2_NO_UTF_CHECK, w->matcher->data, w->matcher->context);
 }
 
-/* State of a counted search. An item of the regex costs 1, plus 1 for each byte since the last item. */
+/* State of a counted search. An item of the regex costs 1 plus its distance from the previous item. */
 typedef struct search_count {
     matcher *matcher;
     int64_t times; /* number of searches that this search represents; multiplies the costs */

@@ -74,8 +74,8 @@ static ott_status encode_raw(encode_run *run, text_view text, bool at_start) {
                       NULL);
 }
 
-/* Counts the ids of the beginning of a text in *out. Those up to its last added token are in run->ids. The
-   rest, `part`, is encoded separately, and its ids are counted. */
+/* Sets *out to the number of ids of a text's beginning: the ids in run->ids, which end with the last added
+   token, plus the ids of `part`, the text after this token, which is encoded separately. */
 static ott_status encode_again(encode_run *run, added_part part, int64_t *out) {
     tokenizer_ids ids = {.account = run->ids->account};
     encode_run again = {.t = run->t, .s = run->s, .ids = &ids, .match_special = run->match_special};

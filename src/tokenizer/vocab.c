@@ -172,8 +172,8 @@ static bool joins_words(text_view text) {
     return memmem(text.at + run, (size_t)(text.bytes - run), metaspace, (size_t)bytes) != NULL;
 }
 
-/* Notes for m->no_merge that a merge joins the last character of `left` and the first of `right`. If a or b
-   is the id of a byte token, a merge may join any two characters. */
+/* Clears m->no_merge for the last character of `left` and the first of `right`, as a merge joins them. a, b:
+   ids of left, right. If one is a byte token's id, clears all: a merge may join any two characters. */
 static void note_joined(bpe_model *m, text_view left, text_view right, uint32_t a, uint32_t b) {
     unsigned char last = (unsigned char)left.at[left.bytes - 1], first = (unsigned char)right.at[0];
     if ((last | first) < 0x80) m->no_merge[last][first] = false;
@@ -222,7 +222,7 @@ static ott_status load_merges(tokenizer *t, const json_t *merges) {
 
 /* ---- the model ---- */
 
-/* Makes the index that finds a token by its text: its name, or for byte-level the bytes of its name. */
+/* Makes the index that finds a token by its text: its name, or in a byte-level model the name's raw bytes. */
 static ott_status load_pieces(tokenizer *t, int64_t tokens) {
     const text_list *pieces = &t->names;
     if (t->model.byte_level) {

@@ -44,7 +44,7 @@ static bool can_round(const config *cfg, const cast_spec *s) {
     return rounds && !(s->policy == AMAX_DELAYED || (cfg->float8.use_f32_scales && is_block(s->grain)));
 }
 
-/* round_scales_to_power_of_2 = true changes every cast that can_round allows, also casts of operand keys. */
+/* round_scales_to_power_of_2 = true changes every cast that can_round allows, even one of an operand key. */
 static void apply_pow2(const config *cfg, cast_spec *s) {
     bool on = cfg->float8.round_scales_to_power_of_2 == SCALE_ROUNDING_TRUE;
     if (on && can_round(cfg, s)) s->scale.power_of_two = true;

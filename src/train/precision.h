@@ -2,10 +2,10 @@
  * train/precision: reads the keys of [float8] into recipes, the precision schedule and rules for single
  * modules.
  *
- * Recipe options (margin, amax_epsilon, fp8_format, ...) apply to every recipe of the recipe table that has
- * them; the recipe keeps its name. The recipe of float8.recipe_name also takes operand keys, fast_accum_* and
- * accumulate*. If these keys change the recipe, its name becomes "custom". Entries of the schedule and rules
- * name a recipe of the table, bf16, fp32, or "fp8", which is the recipe that [float8] describes.
+ * Recipe options (margin, amax_epsilon, fp8_format, ...) change every recipe of the recipe table that has the
+ * option. The recipes keep their names. Operand keys, fast_accum_* and accumulate* change only the recipe of
+ * float8.recipe_name, which is then named "custom". Entries of the schedule and rules name a recipe of the
+ * table, bf16, fp32, or "fp8", which is the recipe that [float8] describes.
  */
 #ifndef TRAIN_PRECISION_H
 #define TRAIN_PRECISION_H

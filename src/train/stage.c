@@ -10,7 +10,7 @@ typedef struct message {
     group_request request;
 } message;
 
-/* Position in another stage's sequence of sends: a task, and how many sends of the task come before. */
+/* Position in another stage's sequence of sends: a task, and how many sends of this task precede it. */
 typedef struct position {
     int64_t task;
     int sent;
@@ -28,7 +28,7 @@ typedef struct kept_scales {
     plan_buffer buffer;
 } kept_scales;
 
-/* Data that forward keeps for the backward of a micro-batch, next to the tensors in the model_slot. */
+/* Data that forward keeps for the backward of a micro-batch, in addition to the tensors in the model_slot. */
 typedef struct in_flight {
     activation grad; /* gradient of the loss with respect to the last layer's output */
     tensor table;    /* gradient of the embedding table of a tied head */
@@ -341,7 +341,7 @@ static void reset_messages(stage *s) {
     memset(s->sent, 0, sizeof s->sent);
 }
 
-/* Sends the table's summed gradient from the first stage to the last, which updates its own table copy. */
+/* Sends a tied embedding table's gradient from the first stage to the last, which has its own copy. */
 ott_status stage_share_gradients(exec *cx, stage *s) {
     parameter *table = s->m->embedding.weight;
     bool first = pipeline_is_first(s->shape), last = pipeline_is_last(s->shape);

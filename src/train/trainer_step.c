@@ -68,9 +68,9 @@ static ott_status run_full_pass(void *user) {
     return t->stage ? OTT_OK : model_update_scales(&t->cx, t->m, t->cx.data_group);
 }
 
-/* The graph of a first pass must quantize all weights that the optimizer does not quantize, even if an
-   evaluation has quantized them. So all weights are marked as stale first. Stale weights that the optimizer
-   should have quantized are quantized outside the graph. After a replay, the weights are marked as fresh. */
+/* The graph of a step's first pass must quantize all weights that the optimizer does not quantize, even if an
+   evaluation has quantized them. So all weights are marked as stale first. Weights that the optimizer should
+   quantize, but has not in this step, are quantized before the graph. A replay marks all as fresh. */
 static ott_status replay_pass(trainer *t) {
     bool first = t->cx.is_first_microbatch, replayed;
     if (first && t->replay.enabled) {

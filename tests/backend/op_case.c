@@ -443,8 +443,8 @@ static bool differ(op_case *c, const region *r, int64_t i, int64_t j) {
     return false;
 }
 
-/* Compares the rows of an output with the expected rows. Sets equal rows to their bytes before the run, so
-   that case_compare can then compare all bytes of the block with the bytes before the run. */
+/* Compares the rows of an output with the expected rows. Overwrites equal rows with their original bytes, so
+   that case_compare can then compare all bytes of the block with the original block. */
 static bool compare_output(op_case *c, const region *r) {
     int64_t size = dtype_bytes(r->dtype);
     for (int64_t i = 0; i < r->rows; i++) {

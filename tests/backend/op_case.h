@@ -35,7 +35,7 @@ typedef struct region {
     int64_t offset; /* bytes from the beginning of the block to element 0 */
 } region;
 
-/* The struct that one pointer field of the op's arguments points at. Only the field's member is used. */
+/* What one pointer field of the op's arguments points at. Only the member for this kind of field is used. */
 typedef struct case_field {
     tensor tensor;
     operand operand;
@@ -87,7 +87,7 @@ typedef struct op_fixture {
     struct {
         const char *output, *input;
     } alias[2]; /* outputs that may share memory with an input */
-    /* only the backend can read the result, so cases of ops that take the result test this op */
+    /* only the backend can read this op's output; the ops that have it as input test this op, too */
     bool opaque;
     char groups; /* letter that counts the groups of a QTENSOR's rows; 0: no groups */
     /* the arrays (QUANT_*) of a QTENSOR that the op writes; it reads the others, with positive amax and
@@ -97,7 +97,7 @@ typedef struct op_fixture {
 
 /* Defined in op_fixture.c. */
 const op_fixture *fixture_find(const op_info *op); /* never NULL: an empty fixture if an op needs none */
-/* Returns a field that only a fixture can fill, if the op's fixture does not fill it. NULL: no such field. */
+/* Returns a field that only a fixture can fill, but the op's fixture does not fill. NULL: there is none. */
 const op_field *fixture_missing(const op_info *op);
 const quant_spec *fixture_quant_spec(int index, int *count);
 
@@ -145,7 +145,7 @@ ott_status case_in_plan(exec *cx, ott_status (*call)(void *user, exec *cx), void
 
 /* ---- lists ---- */
 
-/* Calls in a list (more than one GPU launch can take), and bytes of the block for each call. */
+/* Number of calls in a list (more than a GPU launch can take); bytes of each call's part of the block. */
 enum { CASE_LIST_CALLS = 70, CASE_LIST_PLACE = 64 << 10 };
 /* Runs a list of fp32 calls of an op, each in its own part of the device's block. Checks that each call has
    the result of a single call. */

@@ -277,8 +277,8 @@ static void rope_prepare(op_case *c) {
     set_bool(c, "inverse", case_draw(c, 2));
 }
 
-/* Each row: tokens, heads, heads of the tail, columns in a head of x, of the tail and of y, then the first
-   column and the number of columns that are taken from a head of x. */
+/* Each row: tokens; heads of x; heads of tail; columns of a head of x, of tail and of y; the first column and
+   the number of columns that y takes from a head of x. */
 static const int64_t heads_shapes[][8] = {{1, 1, 1, 1, 1, 2, 0, 1},       {5, 3, 1, 40, 8, 24, 0, 16},
                                           {7, 2, 2, 33, 40, 33, 20, 13},  {33, 4, 1, 24, 16, 40, 8, 16},
                                           {17, 3, 3, 24, 24, 32, 0, 16},  {9, 5, 5, 17, 3, 35, 1, 16},
@@ -348,7 +348,7 @@ static void attention_prepare(op_case *c) {
     set_float(c, "softcap", case_draw(c, 3) ? 0.0f : 5.0f);
 }
 
-/* Tokens that continue a document. Each row: the numbers of attention_shapes, then the earlier tokens. */
+/* Tokens that continue a document. Each row: as in attention_shapes, then the number of earlier tokens. */
 static const int64_t cached_shapes[][6] = {
     {1, 2, 1, 16, 1, 1},   {1, 4, 2, 24, 1, 63},  {1, 2, 2, 64, 1, 64},
     {1, 3, 1, 33, 1, 150}, {3, 2, 1, 8, 1, 62},   {4, 1, 1, 128, 1, 65},
@@ -417,8 +417,8 @@ static bool cross_entropy_present(const op_case *c, const op_field *f, bool want
 
 /* ---- mixture of experts ---- */
 
-/* Each row: tokens, experts, experts per token, columns, expert groups (0: none), chosen groups, token
-   runs. */
+/* Each row: tokens, experts, experts per token, columns, expert groups (0: none), chosen groups,
+   sequences. */
 static const int64_t moe_shapes[][7] = {
     {1, 1, 1, 1, 0, 0, 1},   {1, 8, 2, 16, 0, 0, 1},   {7, 4, 1, 33, 0, 0, 7},
     {15, 3, 3, 17, 0, 0, 1}, {16, 8, 2, 20, 4, 2, 4},  {33, 16, 4, 24, 4, 1, 3},
@@ -555,7 +555,7 @@ static void grouped_operand(op_case *c, const char *field, const char *label, ot
     gemm_scale(c, o, label, entries);
 }
 
-/* Draws formats, and granularities of equal depth, for both operands of a grouped product. */
+/* Draws formats for both operands of a grouped product, and granularities with equal blocks along K. */
 static const granularity *grouped_grains(op_case *c, const ott_dtype **formats) {
     *formats = gemm_formats[c->note[0]];
     return gemm_grains[dtype_is_fp8((*formats)[0]) ? case_draw(c, COUNT(gemm_grains)) : 0];

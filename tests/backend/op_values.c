@@ -12,7 +12,7 @@ static float normal(op_case *c) {
     return table[case_draw(c, COUNT)];
 }
 
-/* A range of magnitudes, 2^low to 2^high: for each tensor all, subnormal, small, large or medium numbers. */
+/* Magnitudes from 2^low to 2^high. draw_range draws a range: all, subnormal, small, large or medium. */
 typedef struct range {
     int low, high;
 } range;

@@ -123,7 +123,7 @@ void set_parameter(const model *m, const parameter *p, const float *values) {
     assert_int_equal(device_copy_in(m->device, p->value.data, values, tensor_bytes(p->value)), OTT_OK);
 }
 
-/* Fails unless this rank's shard `own` of a tensor has the bits of its rows in the full tensor `all`. */
+/* Fails unless this rank's shard `own` is equal, bit for bit, to the shard's elements of the tensor `all`. */
 static void assert_rows(device *d, const parameter *part, const tensor *all, const tensor *own) {
     int64_t bytes = tensor_bytes(*own);
     parameter_part at = parameter_shard_part(part);

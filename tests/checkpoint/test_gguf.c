@@ -88,7 +88,7 @@ static bool is_gpt2(const held *f) {
     return f->t.m->options.family->transposed;
 }
 
-/* Finds the tensor that a GGUF tensor was made from; of expert `expert`, if each has its own tensor. */
+/* Returns the folder's tensor that a GGUF tensor was made from. expert: if experts have separate tensors. */
 static const shard_tensor *find_source(const held *f, const gguf_entry *e, int64_t expert) {
     char part[64], name[160], own[64];
     int layer;
@@ -275,8 +275,7 @@ static void assert_number(const gguf_reader *g, const char *key, double expected
     if (fabs(number - expected) > 1e-6 * fabs(expected)) fail_msg("%s is %g, not %g", key, number, expected);
 }
 
-/* Compares the metadata with expected values from config.json in tests/golden/families. The attention factors
-   of transformers and the frequencies of Llama 3 were computed separately. */
+/* Compares the metadata with config.json of models in tests/golden/families. */
 static void says_what_the_model_is(void **state) {
     run_folder *r = *state;
     held f;

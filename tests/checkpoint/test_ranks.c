@@ -383,7 +383,7 @@ typedef struct arrangement {
 static const arrangement any_sizes[] = {{NULL, 1, 0},   {NULL, 2, 0},   {NULL, 3, 0},
                                         {NULL, 8, 0},   {mesh, 4, 0},   {mesh, 8, 0},
                                         {stages, 2, 0}, {stages, 8, 0}, {0}};
-/* Sizes at which each rank has an equal share of the model. In each, 2 ranks share a layer. */
+/* Numbers of ranks at which all ranks have equal shares of the model. Each layer is split between 2 ranks. */
 static const arrangement even_sizes[] = {{NULL, 2, 2}, {NULL, 6, 2}, {0}};
 
 static team team_of(run_folder *f, const model_options *o, const arrangement *how) {

@@ -33,7 +33,7 @@ void collectives_run(int size, double timeout, rank_body body);
 /* Runs one rank of collectives_run. Opens a CPU device if r->cx.device is NULL. Closes group and device. */
 void collectives_run_rank(rank_run *r);
 int collectives_test(void); /* runs all tests; returns main's exit code */
-/* Runs all tests except the tests with missing ranks and with different calls. */
+/* Runs all tests except two kinds: a rank is missing, or ranks call different collectives. */
 int collectives_test_moves(void);
 
 #endif

@@ -154,7 +154,7 @@ static void test_all_gather(void **state) {
                  "only supports tensorwise scaling granularity", other[i][1], NULL);
         strcat(strcpy(text, FP8), other[i][0]);
         config *cfg = case_good(c, ".toml", text, NULL);
-        /* the key is not given, so it is false here: FP8 all-gather needs one scale per tensor */
+        /* the default is false with this recipe: FP8 all-gather needs one scale per tensor */
         assert_false(cfg->float8.enable_fsdp_float8_all_gather);
         config_close(cfg);
     }

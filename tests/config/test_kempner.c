@@ -248,7 +248,7 @@ static void test_derived(void **state) {
                             "\"fp8\"\n[float8]\nrecipe_name = \"rowwise\"\n",
                             NULL);
     assert_int_equal(cfg->train.grad_accum_steps, 4);
-    /* the key is not given, so it is false here: FP8 all-gather needs one scale per tensor */
+    /* the default is false with this recipe: FP8 all-gather needs one scale per tensor */
     assert_false(cfg->float8.enable_fsdp_float8_all_gather);
     config_close(cfg);
     cfg = case_good(c, ".toml", "[eval]\nenabled = true\nholdout = 0.1\n[data]\ndataset_path = \"x.txt\"\n",

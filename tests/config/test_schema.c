@@ -84,7 +84,7 @@ static bool has_one_word(const config_key *key) {
     return key->type == KEY_CHOICE && key->choice_count == 1;
 }
 
-/* Keys that config_check turns into a value of another key, with an argument that must change that key. */
+/* Keys that config_check converts to a value of another key: with `argument`, the key `other` must change. */
 static const struct {
     const char *path, *argument, *other;
 } settled[] = {
@@ -175,7 +175,7 @@ static void inert_keys_say_what_happens_instead(void **state) {
     str_free(&help);
 }
 
-/* Some keys depend on another key (state WITH). That key must exist and must be refused or ignored. */
+/* Some keys (state WITH) have an effect only with another key, which must exist and be refused or ignored. */
 static void waiting_keys_name_what_they_wait_for(void **state) {
     (void)state;
     int count;

@@ -4,7 +4,7 @@
 #include <stdlib.h>
 
 devices devices_open(void) {
-#ifdef OTT_TEST_PART /* a slow build; one number of threads is enough to find memory errors */
+#ifdef OTT_TEST_PART /* a slow build (sanitizer): one number of threads finds memory errors */
     static const int threads[] = {3};
 #else
     static const int threads[] = {1, 2, 3, 5};

@@ -212,7 +212,7 @@ static void a_tile_unit_with_other_bits_is_not_used(void **state) {
     device_close(d);
 }
 
-/* Only level avx512bf16 multiplies FP8 and BF16 operands by other instructions than fp32 operands. */
+/* Only level avx512bf16 has special instructions for products of FP8 and BF16 operands. */
 static void peaks_have_units(void **state) {
     (void)state;
     static const ott_dtype narrow[] = {OTT_E4M3, OTT_E5M2, OTT_BF16};

@@ -136,8 +136,8 @@ static void test_moments_near_double(void **given) {
     }
 }
 
-/* Only an element 0 is decoded as 0. A non-finite element makes the whole group non-finite. A group of zeros
-   or nearly zeros decodes to zeros. */
+/* Only zeros and subnormal numbers become 0, however large the group's other elements are. A non-finite
+   element makes the whole group non-finite. A group of zeros and subnormal numbers decodes to zeros. */
 static void test_moments_at_the_ends(void **given) {
     (void)given;
     float x[MOMENT_GROUP] = {[5] = 1e30f, [6] = -1e-30f};

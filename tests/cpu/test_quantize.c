@@ -253,7 +253,7 @@ static void every_pair_of_uses(void **state) {
         }
 }
 
-/* If both copies have the same spec, tensorwise or with square blocks, they share their data. */
+/* If both copies (rowwise, columnwise) have one spec, tensorwise or with square blocks, they share data. */
 static void uses_that_may_share(void **state) {
     (void)state;
     for (int grain = 0; grain < GRANULARITY_COUNT; grain++)

@@ -116,8 +116,8 @@ static bool store(interpreter *in, int uid) {
 
 /* ---- operations ---- */
 
-/* Returns the value of tensor `uid` at index `at` of the shape of `like`, to which the tensor is broadcast.
-   Several query heads may read one key head. */
+/* Returns an element of tensor `uid`, broadcast to the shape of `like`, at index `at` of this shape. Several
+   query heads may read one key head. */
 static float get(interpreter *in, int uid, const graph_tensor *like, const int64_t at[4]) {
     const graph_tensor *t = &in->g->tensors[uid];
     int64_t from[4];
@@ -170,7 +170,7 @@ static void reduce(interpreter *in, const graph_op *op) {
     free(sums);
 }
 
-/* Copies op->a to op->out with the axes in another order. Axes with equal strides and sizes are the same. */
+/* Copies op->a to op->out with the axes in another order. Axes with equal strides and sizes correspond. */
 static bool reshape(interpreter *in, const graph_op *op) {
     const graph_tensor *x = &in->g->tensors[op->a], *t = &in->g->tensors[op->out];
     int axis[4];

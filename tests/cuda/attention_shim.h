@@ -10,7 +10,7 @@
 /* Wrong graphs that the comparison with the host must detect. */
 typedef enum attention_fault {
     FAULT_NONE,
-    FAULT_OFFSETS, /* offsets of GRAD_K_HEADS and GRAD_V_HEADS lack the factor heads / kv_heads */
+    FAULT_OFFSETS, /* GRAD_K_HEADS, GRAD_V_HEADS: offsets not multiplied by heads / kv_heads */
     FAULT_LENGTHS, /* products ignore the documents' lengths */
     FAULT_MASKS    /* every query sees every key */
 } attention_fault;

@@ -29,8 +29,8 @@ typedef struct layout {
     int64_t rows, columns, ld;
 } layout;
 
-/* What the caller guarantees when it plans a product: the alignments of the addresses, and the allowed
-   reduction schemes. The plan's algorithm (cublasLtMatmulAlgo_t) stores these guarantees. */
+/* What the caller states when it plans a product: alignments that all addresses will have, and the reduction
+   schemes that the plan may use. The plan's algorithm (cublasLtMatmulAlgo_t) stores both. */
 typedef struct promise {
     uint32_t alignment[4]; /* guaranteed alignments of A, B, C and D; 0: none */
     uint32_t schemes;

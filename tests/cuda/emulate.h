@@ -43,7 +43,7 @@ enum class waits { nothing, warp, block, done };
 struct fiber {
     void *stack; /* top of this fiber's stack while another fiber runs */
     waits state;
-    /* values that this thread passed to this shuffle and to the last one, which others may still read */
+    /* values that this thread passed to its last two shuffles; others may still read the older one */
     uint64_t slots[2];
     bool turn;   /* index of the slot for the next shuffle */
     actor *seen; /* the thread as the sanitizer sees it (sanitize.h) */
@@ -150,7 +150,7 @@ UNSEEN inline void make_fiber(int i) {
     /* bytes by which the stack is shifted, so that the stack tops do not share cache lines */
     int apart = i % 32 * 512;
     uintptr_t end = (uintptr_t)(set->stacks + (size_t)stack_bytes * (i + 1) - apart) & ~(uintptr_t)15;
-    /* the stack's earlier fiber never returned from `enter`, so these bytes may still be forbidden */
+    /* the stack's last fiber never returned from `enter`: the sanitizer may forbid these bytes */
     memory_allow((char *)end - frame_bytes, frame_bytes);
     void **top = (void **)end;
     *--top = nullptr; /* return address of enter, never used */

@@ -87,8 +87,8 @@ static int cases_of(const op_info *op) {
     return CASES;
 }
 
-/* Runs the cases of an op. Successive cases have successive shapes, formats and kinds of values. After each
-   round of shapes, the formats and kinds skip one, so that other combinations occur. */
+/* Runs the cases of an op. Successive cases have successive shapes, formats and kinds of values. After all
+   shapes, one format and one kind of values are skipped, so that each shape gets other ones. */
 static bool run_op(const op_info *op) {
     static const ott_dtype formats[] = {OTT_F32, OTT_BF16, OTT_F16};
     int shapes = case_shapes(op), dtypes = case_dtypes(op), count = cases_of(op);

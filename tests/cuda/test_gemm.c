@@ -153,7 +153,7 @@ static ott_status multiply(void *args, exec *cx) {
     return op_gemm(cx, args);
 }
 
-/* Runs a product. Its scales begin p->shift elements after an aligned address, as any address is allowed. */
+/* Runs a product. The scales begin p->shift elements after an aligned address: they need no alignment. */
 static void run_product(const product *p) {
     exec cx = {.device = gpu.device, .log = &lg};
     void *data[6] = {to_device(codes[0], sizeof codes[0]),   to_device(codes[1], sizeof codes[1]),
@@ -253,8 +253,8 @@ static void a_wrong_product_is_found(void **state) {
         float four[8] = {1, 2, 3, 4, 5, 6, 7, 8};
         bool accumulate = i & 1, added = i & 2, bf16 = i & 4;
         exec cx = {.device = gpu.device, .log = &lg};
-        /* The spec has no bias. So if k were constant, a product with bias would not be compared, because the
-           product without bias already was. */
+        /* A product with bias has the same spec as one without. The backend compares only the first product
+           of a spec with the host. So another k gives each product its own spec. */
         int64_t k = i % 4 + 1;
         tensor x = tensor_matrix(to_device(four, sizeof four), bf16 ? OTT_BF16 : OTT_F32, bf16 ? k : 2,
                                  bf16 ? 2 : k);

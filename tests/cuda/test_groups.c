@@ -97,7 +97,7 @@ static void expect_failure(int size, int rank, const char *text) {
     }
 }
 
-/* Reduces a tensor on all ranks but rank 1. The others wait for rank 1, so copying the sum out must fail. */
+/* All ranks but rank 1 reduce a tensor. Rank 1 returns instead, so they must fail to copy the sum out. */
 static ott_status reduce_once(rank_run *r) {
     float got;
     tensor t = tensor_vector(r->in, OTT_F32, 1);

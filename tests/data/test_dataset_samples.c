@@ -366,8 +366,8 @@ static void what_carries_no_loss_is_counted(void **state) {
     dataset_source s = rows_source(&path);
     s.tokenizer = t;
     assert_int_equal(dataset_open_squad(f->account, &s, &d), OTT_OK);
-    /* the prompt alone has 31 tokens, as many as the prompt with its answer: there its last token is " yes",
-       so no target is left */
+    /* The prompt has 31 tokens. With the answer it also has 31, as its last token becomes " yes". So no token
+       is left as a target. */
     rows_split(d, 40, false);
     held_row h = rows_read(d, 0);
     assert_int_equal(h.row.labels, 0);
@@ -528,7 +528,7 @@ static void templates_get_the_day(void **state) {
     tokenizer_close(t);
 }
 
-/* State of a stop callback: counts its calls, and asks to stop from call number most + 1 on. */
+/* State of a stop callback: it counts its calls in `asked`, and requests a stop after `most` calls. */
 typedef struct call_counter {
     int64_t asked, most;
 } call_counter;

@@ -446,8 +446,8 @@ static void hostile_health(void **state) {
     metrics_health_free(&h);
 }
 
-/* Writes `measurements` health measurements, each of `modules` modules. All are of step `step`, or if this is
-   0 of steps 1, 2, ... */
+/* Writes `measurements` health measurements of `modules` modules each. All have the step `step`; if `step` is
+   0, they have steps 1, 2, ... */
 static const char *write_health(folder *f, int measurements, int modules, int64_t step) {
     str text = {.account = f->account};
     for (int i = 0; i < measurements; i++)

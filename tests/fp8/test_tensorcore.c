@@ -84,7 +84,7 @@ static void e5m2_equals_the_measured(void **state) {
 
 /* ---- hand-made cases, from the rule instead of measurements ---- */
 
-/* Up to four products a * b, which are added to the accumulator. Format d has all these numbers. */
+/* Up to four products a * b, which are added to the accumulator. All a and b are exact in format d. */
 typedef struct step_case {
     const char *what;
     ott_dtype d;

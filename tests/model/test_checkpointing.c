@@ -126,8 +126,8 @@ static void check_products(const kind *k, const outcome *o, const mode *m) {
     assert_int_equal(o->products[GEMM_GRAD_WEIGHT], linears);
 }
 
-/* Checks the order of the modes by memory, least first: full, selective, none. "op" takes more than full. It
-   takes less than none, unless none stores gate and up in FP8. */
+/* Checks the memory of the modes: full < selective < none. "op" takes more than "full". It takes less than
+   "none", unless gate and up are stored in FP8 in "none" (k->stores). */
 static void check_bytes(const kind *k, const int64_t *bytes) {
     assert_true(bytes[FULL] < bytes[SELECTIVE]);
     assert_true(bytes[SELECTIVE] < bytes[NONE]);
@@ -182,8 +182,8 @@ static void stored_inputs(void **state) {
     }
     assert_true(apart > 0 && apart < 0.09 * size); /* the FP8 error bound of test_fp8_model.c */
     assert_true(b.arena_bytes < a.arena_bytes);
-    /* gate and up have o.hidden elements each per token. One takes 2 bytes or, in FP8, 1 byte and a share of
-       the row's scale. */
+    /* gate and up have o.hidden elements each per token. An element takes 2 bytes or, in FP8, 1 byte and a
+       share of the row's scale. */
     const model_options o = tiny_options();
     int64_t all = 2 * LAYERS * TOKENS * o.hidden * 2;
     assert_in_range(a.saved_bytes - b.saved_bytes, all / 4, all / 2);

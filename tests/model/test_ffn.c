@@ -339,8 +339,8 @@ static void a_recomputed_mixture_is_kept(void **state) {
 enum { BALANCED = 8, TOKENS = 512 };
 
 /* Routes random tokens: each takes the expert with the highest score plus bias, and scores favor the first
-   experts. Updates the biases `updates` times, if by_sign with DeepSeek-V3's rule. Returns the largest token
-   count of an expert divided by the mean count. */
+   experts. Updates the biases `updates` times, by DeepSeek-V3's rule if by_sign is true. Returns the largest
+   token count of an expert divided by the mean count. */
 static double unevenness_after(harness *h, int updates, bool by_sign) {
     float bias[BALANCED] = {0}, load[BALANCED], count[BALANCED], noise[BALANCED * TOKENS];
     const float host[STEP_STATE_COUNT] = {[STEP_BALANCE] = 1};

@@ -2,7 +2,7 @@
  * A full model under the FP8 recipes. Its results are close to bf16, exactly the reported layers run in FP8,
  * and each other layer has a reported reason.
  *
- * How close: an E4M3 value has 4 significant bits, so a cast has a relative error of at most 2^-5 and about
+ * How close: an E4M3 value has 4 significant bits, so a cast has a relative error of at most 2^-4 and about
  * 0.027 root mean square over a binade (31.5 dB). A product of two such tensors has an error of sqrt(2) *
  * 0.027 = 0.037 of its size. Errors of successive layers add like independent random values, and gradients
  * include both passes. With gradients in E5M2 (25.6 dB) a product has an error of 0.06. So gradients differ

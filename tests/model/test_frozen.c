@@ -1,7 +1,7 @@
 /*
- * Frozen matrices stored in FP8. Tests which matrices are stored in FP8, and with which scales. Losses and
- * gradients equal a model with frozen fp32 masters of the same values, bit for bit if no scale is computed
- * twice. A model packed for inference reads the stored codes.
+ * Frozen matrices stored in FP8. Tests which matrices are stored in FP8, and with which scales. The model
+ * must have the losses and gradients of a model with fp32 masters that have the codes' values: bit for bit if
+ * the masters' casts give the same codes. A model packed for inference reads the stored codes.
  */
 #include <setjmp.h>
 #include <stdarg.h>

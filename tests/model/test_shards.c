@@ -385,7 +385,7 @@ static void whatever_travels_and_when(void **state) {
                     sizes[(i + way) % 4]);
 }
 
-/* Cases in which torchao's sharded weights differ from one rank's weights, but Ottava's must be equal: scales
+/* Cases in which torchao quantizes a sharded weight differently than the full weight. Ottava must not: scales
    that are not powers of two; bf16 weights, which are rounded twice; uneven or empty shards; scales that are
    precomputed from older weights; a tied embedding, which must not read FP8 codes. */
 static void what_other_shards_get_wrong(void **state) {

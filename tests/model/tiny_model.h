@@ -30,7 +30,7 @@ void tiny_randomize(tiny *t);
 /* Converts all layers to the recipe, except for layers with a name that contains a text of `filter`. The list
    ends with NULL; it may also be NULL. */
 convert_summary tiny_convert(tiny *t, const recipe *r, const char *const *filter, const logger *log);
-/* Sets the batch to `count` sequences of `length` tokens. grad_scale becomes 1 / (number of targets >= 0). */
+/* Sets the batch to `count` sequences of `length` tokens. grad_scale: 1 / number of not ignored targets. */
 void tiny_batch(tiny *t, int64_t count, int64_t length, const int32_t *token, const int32_t *target);
 /* Sets a batch of random tokens. Every seventh target is ignored. */
 void tiny_random_batch(tiny *t, int64_t count, int64_t length);

@@ -468,8 +468,8 @@ static void muon_leaves_a_table_to_adamw(void **state) {
     harness_close(&h);
 }
 
-/* Schedule-free AdamW averages its iterates. Checks the weight of an iterate in the average for a warmup that
-   is too long to sum its weights one by one. */
+/* Schedule-free AdamW averages its iterates. Checks the weight of the newest iterate in a warmup that is too
+   long to sum all iterates' weights one by one. */
 static void long_warmups_sum_right(void **state) {
     static const double lr_powers[] = {0, 0.5, 1, 2, 16};
     const int64_t warmup = 200000, updates[] = {999, 1001, 50000, 200000, 300000};

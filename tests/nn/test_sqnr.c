@@ -250,8 +250,8 @@ static void of_channels(const char *name, float outlier, bool smooths, double fo
     close_bench(&exact);
 }
 
-/* A channel of outliers needs the full range of a scale that channels share. With SmoothQuant the SQNR is the
-   same as without outliers. */
+/* Channels share a scale. A channel of outliers takes its full range, so the other channels lose precision.
+   With SmoothQuant the SQNR is as high as without outliers. */
 static void smoothed_channels(void **state) {
     (void)state;
     static const char *const names[] = {"tensorwise", "delayed", "rowwise"};

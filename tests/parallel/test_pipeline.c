@@ -67,7 +67,7 @@ static void tasks_are_in_order(void **state) {
 
 typedef struct walker {
     int64_t task;
-    int sent; /* number of messages of the last task that were sent so far */
+    int sent; /* number of messages of task - 1, the task that ran last, that were sent so far */
 } walker;
 
 typedef struct simulation {
@@ -89,7 +89,7 @@ static pipeline_stage stage_of(const simulation *w, int rank) {
     return s;
 }
 
-/* Posts the receives of stage `to` from stage wanted->peer, in order, up to the receive of *wanted. */
+/* Posts receives of stage `to` for the messages of stage wanted->peer, in their order, up to *wanted. */
 static void ask_up_to(simulation *w, int to, const pipeline_message *wanted) {
     pipeline_stage from = stage_of(w, wanted->peer);
     for (int64_t i = 0; i < pipeline_task_count(&from, w->n); i++) {

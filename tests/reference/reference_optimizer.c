@@ -31,7 +31,7 @@ ott_status reference_op_grad_norm(exec *cx, const grad_norm_args *a) {
 }
 
 /* What determines the random bits of stochastic rounding: the seed, the positions of the shard's elements in
-   the full tensor, the step state, and which values accumulate updates (STOCHASTIC_SUM_...). */
+   the full tensor, the step state, and which tensors are sums of updates (STOCHASTIC_SUM_...). */
 typedef struct draws {
     uint64_t seed;
     int64_t first, row_step;

@@ -206,7 +206,7 @@ static void without_sqnr(void **state) {
     drawn_close(&p);
 }
 
-/* The last measurement may not be complete yet, so a module that it does not have has not left FP8. */
+/* The last measurement may be incomplete. A module that is missing in it has not left FP8. */
 static void half_a_measurement(void **state) {
     folder *f = *state;
     metrics_writer *w = open_writer(f, "metrics.jsonl");
@@ -277,7 +277,7 @@ static void scale_of_colors(void **state) {
         double low, high;
         const char *first, *second, *last;
     } cases[] = {
-        /* 9 dB is 22.5 dB below the expected 31.5 dB; steps of 2.5 dB would reach only -20 dB */
+        /* 9 dB is 22.5 dB below the expected 31.5 dB: 8 colors of 2.5 dB would not reach it, 8 of 3 dB do */
         {9, 25, ">-24</text>", ">-21</text>", ">0</text>"},
         {31, 60, ">-8</text>", ">-7</text>", ">0</text>"},
         {-5000, 12, ">-1000</text>", ">-875</text>", ">0</text>"}, /* drawn as -1000 dB */

@@ -1,7 +1,7 @@
 /*
- * support/page: a table in a page of the documentation, whose text a test generates. The table begins with
- * the line that begins with `title`. It ends with the last of the lines after it that begin with '|'. A
- * failure ends the test (cmocka).
+ * support/page: a table in a page of the documentation, which a test generates. The table begins with the
+ * line that begins with `title`. It ends before the first line that does not begin with '|'. A failure ends
+ * the test (cmocka).
  */
 #ifndef TESTS_SUPPORT_PAGE_H
 #define TESTS_SUPPORT_PAGE_H

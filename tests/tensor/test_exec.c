@@ -28,7 +28,7 @@ static ott_status fake_gemm(exec *cx, const gemm_args *a) {
     return a->accumulate ? status_fail(OTT_ERR_DEVICE, "fake") : OTT_OK;
 }
 
-/* An op that stores the workspace that it gets. It requests workspace in proportion to its columns. */
+/* An op that copies cx->workspace to `seen`. It requests workspace in proportion to its columns. */
 static ott_status fake_add(exec *cx, const add_args *a) {
     (void)a;
     seen.workspace = cx->workspace;

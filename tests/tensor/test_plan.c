@@ -379,7 +379,7 @@ static void test_random_lifetimes(void **state) {
         script s = random_script(seed, false);
         check_script(&s);
         if (plan_bytes(p) * 4 >
-            plan_live_peak(p) * 5) /* no bound is proven; more than 5/4 of the live peak is wasteful */
+            plan_live_peak(p) * 5) /* 5/4 is no proven bound, but more would be wasteful */
             fail_msg("seed %d: %lld bytes for a live peak of %lld", (int)seed, (long long)plan_bytes(p),
                      (long long)plan_live_peak(p));
     }

@@ -1,7 +1,7 @@
 /*
- * Stochastic rounding. Over a full period of updates, the draws with which an element of a sum is rounded
- * take each value once. The rounding errors of many small updates stay small, at any interval between
- * updates. Decaying averages have no bias.
+ * Stochastic rounding. Over a full period of updates, the draws that round an element of a weight take each
+ * value once. The rounding errors of many small updates stay small, also if only every n-th update changes
+ * the element. Decaying averages (moments) have no bias.
  */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -88,8 +88,8 @@ static double spread_of_sums(uint64_t every) {
     return sqrt(squares / ELEMENTS);
 }
 
-/* At any interval between updates, the sums must spread less than with independent draws, which spread by
-   sqrt(400) / 2 = 10 steps. */
+/* If only every n-th update changes an element, for each n up to 64, the sums must spread less than with
+   independent draws, which spread by sqrt(400) / 2 = 10 steps. */
 static void no_rhythm_resonates(void **state) {
     (void)state;
     double most = 0;

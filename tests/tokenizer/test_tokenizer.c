@@ -312,7 +312,7 @@ static void decodes_byte_tokens(void **state) {
                    "<s>\xef\xbf\xbd\xef\xbf\xbd"
                    "a</s>",
                    -1, true);
-    /* a valid byte next to invalid ones becomes U+FFFD, too; decoding id by id has already written it */
+    /* The valid byte next to invalid ones becomes U+FFFD, too. Decoding id by id has written it already. */
     sprintf(ids, "%d %d %d", 3 + 'x', e2, a);
     assert_decodes(f, t, ids, false,
                    "\xef\xbf\xbd\xef\xbf\xbd"

@@ -40,7 +40,7 @@ static const char *const characters[] = {"a",           "s",        "r",
 static const char *const few[] = {"a", "S", "l", "'", " ", "\n", "/", "1", "\xc3\xa9"};
 
 typedef struct pair {
-    /* plain: the known expression in brackets, for which there is no hand-written code */
+    /* plain: the regex of `known` in brackets, which PCRE2 matches instead of hand-written code */
     pattern known, plain;
     matcher matcher;
 } pair;

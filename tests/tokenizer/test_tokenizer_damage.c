@@ -235,8 +235,8 @@ static char *repeat(const char *part, int times) {
     return text;
 }
 
-/* The steps of all searches in a text are limited together. These patterns need few steps at each position,
-   but more than the limit in the text. */
+/* One limit applies to the steps of all searches in a text together. With these patterns, each search takes
+   few steps, but all searches of the text take more than the limit. */
 static void gives_up_on_endless_backtracking(void **state) {
     folder *f = *state;
     static const struct {

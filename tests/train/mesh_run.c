@@ -253,7 +253,7 @@ static void take_state(outcome *o, const rank_run *k, const char *name, outcome_
     free(x);
 }
 
-/* Stores a layer's amax histories and scales. adds: also adds their tensors to o, as the first rank does. */
+/* Writes a layer's amax histories and scales to tensors of o. adds: creates the tensors (first rank). */
 static void take_states(outcome *o, const rank_run *k, const linear *l, const char *layer, bool adds) {
     for (int i = 0; i < TENSOR_COUNT; i++) {
         char name[96];

@@ -90,7 +90,7 @@ static double progress_of(const fixture *f, int kind, int dither_seed, double *s
     return loss[0] - loss[STEPS - 1];
 }
 
-/* Compares how much the loss falls in a precision and in fp32, without dither and averaged over seeds. */
+/* Compares the fall of the loss in a precision and in fp32: without dither, and with it (mean of seeds). */
 static void expect_follows(const fixture *f, int kind, double fp32) {
     enum { SEEDS = 3 };
     double start[SEEDS + 1], plain = progress_of(f, kind, 0, &start[0]) / fp32, dithered = 0;

@@ -176,8 +176,8 @@ static void add_part(distance *d, const rig *one, const rig *rank, int i, bool g
     free(b);
 }
 
-/* Returns the largest difference of any parameter from one rank's parameter: for gradients relative to the
-   gradient's norm, for values the root mean square. */
+/* Returns the largest distance of a parameter on the ranks from the same parameter on one rank. Gradients:
+   norm of the difference / gradient's norm. Values: root mean square of the difference. */
 static double farthest(const rig *one, const layer_ranks *w, bool gradient) {
     double most = 0;
     for (int i = 0; i < one->t->m->parameter_count; i++) {
@@ -394,8 +394,8 @@ static void so_are_other_models(void **state) {
 
 /* Mixtures of experts. Routing losses are computed over the tokens of all ranks of a micro-batch, with one or
    two sequences. If each rank computed these losses over only the rank's tokens, the router's gradients would
-   differ by percents. An expert's capacity and the balancing of its gradient also count the tokens of all
-   ranks. */
+   differ by percents. An expert's capacity, and the factor that balances its gradient, also count the tokens
+   of all ranks. */
 static const char *const mixture[] = {"--model.num_experts=4",
                                       "--model.moe_shared_experts=1",
                                       "--model.moe_router=sigmoid_topk",

@@ -5,7 +5,7 @@
  * compared with one rank that trains on the same micro-batches. This test makes the page's table:
  * `train_test_matrix --write` updates it. docs/numerics.md derives the bounds.
  *
- * Every other cell has a tied embedding, and cells with ep have experts. The number of layers is not
+ * The embedding is tied in every second cell. Cells with ep have experts. The number of layers is not
  * divisible by the number of stages, nor a shard's size by the number of ranks.
  */
 #include <setjmp.h>
@@ -336,8 +336,8 @@ static void write_table(const table *t) {
 
 static bool writes;
 
-/* Fills a recipe's column of the table. A row with one way runs with every kind of recomputation. A row with
-   a pair of ways runs with one kind, which changes from cell to cell. */
+/* Fills a recipe's column of the table. Rows with one way to spread the run over ranks run with every kind of
+   recomputation. Rows with a pair of such ways run with one kind, which changes from cell to cell. */
 static void find_column(memory *m, table *t, int column) {
     for (int i = 0; i < t->count; i++) {
         bool is_pair = i >= SINGLE_WAYS + OTHER_WAYS;
@@ -398,9 +398,9 @@ static void expect_bits_of(const fixture *f, const char *const *ways, int number
     }
 }
 
-/* bf16 masters and moments are rounded in the same way on every rank. bf16 gradients are rounded once per
-   micro-batch of all data-parallel ranks together. Fewer ranks run more micro-batches and round more often,
-   so their bits differ. */
+/* bf16 masters and moments are rounded in the same way on every rank. bf16 gradients are rounded each time
+   when all data-parallel ranks have added a micro-batch. Fewer ranks run more micro-batches and round more
+   often, so their bits differ. */
 static void state_in_bf16_has_the_same_bits(void **state) {
     static const char *const ways[] = {"dp_replicate", "dp_shard",      "dp_shard, FP8 all-gather",
                                        "pp 1f1b",      "dp_shard x tp", "ep"};

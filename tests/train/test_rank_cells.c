@@ -201,8 +201,8 @@ static void draw_model(cell *c) {
 
 /* ---- trained parameters ---- */
 
-/* Draws the optimizer. Muon needs full matrices. Muon and Lion make large updates from gradients near zero,
-   so no bound holds if sums have another order. */
+/* Draws the optimizer. No Muon with expert parallelism: it needs full matrices. Muon and Lion only if results
+   must be equal: they make large updates from tiny gradients, so another order of sums has no bound. */
 static void draw_optimizer(cell *c) {
     static const char *const names[] = {"sgd", "schedule_free_adamw", "lion", "muon"};
     bool equal = (c->way.kinds & ~way_bits(&c->way)) == 0, single = way_size(&c->way, MESH_EP) == 1;

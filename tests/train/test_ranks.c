@@ -64,8 +64,8 @@ static void expect_same(const outcome *one, const outcome *rank, const char *wha
 
 /* ---- one rank ---- */
 
-/* With one micro-batch per rank, amax histories roll once a step on N ranks, but N times on one rank with N
-   micro-batches. So the single rank's model gets the histories only in the last micro-batch. */
+/* amax histories roll once per step on N ranks with one micro-batch each, but N times on one rank with N
+   micro-batches. So the single rank's model has no histories (delayed.block) before the last micro-batch. */
 typedef struct waiting {
     trainer *t;
     void *histories, *before;
@@ -214,7 +214,7 @@ static void every_rank_names_what_is_not_finite(void **state) {
     ranks_close(&opened);
 }
 
-/* Negative control: a second rank, which has other rows, changes the loss of a single rank. */
+/* Negative control: two ranks must not have one rank's loss, as the second rank trains on other rows. */
 static void each_rank_has_rows_of_its_own(void **state) {
     rank_run *ranks = calloc(2, sizeof *ranks);
     outcome one = {0};
@@ -312,8 +312,8 @@ static void a_shared_norm_is_one_rank_s(void **state) {
     free(shards);
 }
 
-/* Ranks that shard the parameters must take one rank's steps with this optimizer. Muon needs full matrices.
-   Stochastic rounding depends on an element's position in the full tensor, not in the shard. */
+/* With this optimizer, ranks that shard the parameters must make the same updates as one rank. Muon needs
+   full matrices. Stochastic rounding depends on an element's position in the full tensor. */
 static void compare_optimizer(const fixture *f, const char *name, bool narrow) {
     enum { SIZE = 3 };
     char setting[64];

@@ -374,7 +374,7 @@ static void what_is_loaded_matters(void **state) {
     FIXTURE_OK(device_zero(r.device, r.t->m->slot[1], r.t->m->block_bytes));
     take_steps(&r, BREAK, STEPS, &o);
     finish(&r, &o);
-    /* moments first change the weights, so losses differ only from the next step on */
+    /* new moments change this step's weights, but not this step's loss; the next step's loss differs */
     assert_true(same_step(&o.step[BREAK], &expected.step[BREAK]));
     assert_false(same_step(&o.step[BREAK + 1], &expected.step[BREAK + 1]));
     assert_false(snapshot_equal(&o.end, &expected.end));

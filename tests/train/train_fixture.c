@@ -356,7 +356,7 @@ void snapshot_free(snapshot *s) {
 /* ---- full runs ---- */
 
 typedef struct stopper {
-    int64_t steps, after, within; /* steps done so far; run_options.stop_after, stop_within (counts down) */
+    int64_t steps, after, within; /* steps done; run_options.stop_after; stop_within, counts down */
     bool asked;
 } stopper;
 

@@ -16,8 +16,8 @@
 #else
 #define FIXTURE_SANITIZED 0
 #endif
-/* True if steps take ten times as long (with a sanitizer). Also true in a second run of the test, on the
-   fenced device, which only checks memory accesses. Tests then run only some of many similar cases. */
+/* True if tests run only some of many similar cases: with a sanitizer, which makes steps ten times slower,
+   and in a test's second run, on the fenced device, which only checks memory accesses. */
 bool fixture_takes_few(void);
 
 /* The group's state: a temporary folder, removed at the end, and the path of its text. */

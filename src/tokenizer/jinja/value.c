@@ -218,8 +218,8 @@ ott_status jinja_value_dict(jinja_work *w, jinja_value *out) {
     return jinja_work_alloc(w, sizeof(jinja_dict), &out->dict);
 }
 
-/* Equal keys (1, 1.0, true) have equal hashes; so have lists of equal length. The low bits select the slot.
-   The halves are swapped and mixed again, so that a text's last bytes change these bits. */
+/* Equal keys (1, 1.0, true) have equal hashes; lists of equal length do, too. The low bits select the slot. A
+   text's hash is mixed again with swapped halves, so that the text's last bytes change the low bits. */
 static ott_status hash_key(jinja_work *w, const jinja_value *key, uint64_t *out) {
     double real;
     *out = text_hash_mix(0, (uint64_t)key->kind);
@@ -314,7 +314,7 @@ ott_status jinja_dict_set(jinja_work *w, jinja_dict *d, jinja_value key, jinja_v
     return OTT_OK;
 }
 
-/* The last entry was the last to get a slot. So no search for another entry passes through this slot. */
+/* Removes the last entry. Its slot was filled last, so no search for another entry passes through it. */
 void jinja_dict_drop_last(jinja_dict *d) {
     d->count--;
     if (!d->slots) return;
