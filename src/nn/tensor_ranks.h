@@ -21,7 +21,7 @@ typedef struct tensor_ranks {
     bool codes_alike; /* the backend stores rowwise and columnwise codes in the same order */
 } tensor_ranks;
 
-/* Returns the specs of this rank's rows before tensor_ranks_gather. all: specs of the gathered activation. */
+/* Returns how this rank quantizes its rows before tensor_ranks_gather. all: specs of the gathered rows. */
 activation_specs tensor_ranks_own_specs(const tensor_ranks *r, const activation_specs *all);
 /* Opens *out: an activation with the rows of all ranks and the quantized copies `all` (NULL: none). own: this
    rank's rows. Ranks send only codes if all readers read FP8 codes with one scale per tensor, and codes_alike

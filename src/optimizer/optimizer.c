@@ -114,8 +114,8 @@ static int64_t count_all_blocks(const parameter *parameters, int count, const op
     return all;
 }
 
-/* Computes the sums of squares of this rank's blocks. A parameter that tensor parallelism does not split is
-   the same on all tensor-parallel ranks. So only rank 0 of them computes its sums. */
+/* Computes the sums of squares of this rank's blocks. All tensor-parallel ranks have the same copy of a
+   parameter that is not split between them. So only tensor-parallel rank 0 computes this parameter's sums. */
 static ott_status square_blocks(exec *cx, const parameter *parameters, int count,
                                 const optimizer_ranks *ranks, const tensor *blocks) {
     bool counts_all = !ranks->tensor || ranks->tensor->rank == 0;

@@ -108,7 +108,7 @@ static ott_status schedule_free_rows(exec *cx, const optimizer_options *o, const
     return op_schedule_free_many(cx, items, count);
 }
 
-/* Writes the average to the value, or restores the training weights. */
+/* Sets the parameter's value to the average of the iterates, or (average false) to the training weights. */
 static ott_status use_average(exec *cx, const optimizer_options *o, const parameter *p, bool average) {
     const parameter_shard *s = &p->shard;
     if (tensor_count(p->shard.value) == 0) return OTT_OK;

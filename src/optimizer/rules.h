@@ -17,7 +17,7 @@ struct optimizer_rows {
     int64_t first, row_step;
 };
 
-/* Fills *out with rows of p's shard, from `row` on, that are adjacent in the full p. Returns their number. */
+/* Fills *out with rows of p's shard from `row` on that are adjacent in the full p. Returns the row count. */
 int64_t optimizer_rows_at(const optimizer_options *o, const parameter *p, int64_t row, optimizer_rows *out);
 
 /* Initializers, from rows *r, of the argument members that all element-wise update ops have. */

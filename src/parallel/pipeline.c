@@ -60,8 +60,8 @@ static int64_t warm_up(const pipeline_stage *s, int64_t micro_batches) {
     return ahead < all ? ahead : all;
 }
 
-/* Returns forward or backward number k of this stage. The stage runs `stages` micro-batches through its first
-   chunk, then through the next one, and so on. Backward starts with the last chunk. */
+/* Returns the stage's k-th forward task or k-th backward task. The stage runs `stages` micro-batches through
+   its first chunk, then through the next one, and so on. Backward starts with the last chunk. */
 static pipeline_task get_task(const pipeline_stage *s, int64_t k, bool backward) {
     int64_t round = count_parts(s);
     int chunk = (int)(k % round / s->stages);

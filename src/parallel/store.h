@@ -25,7 +25,7 @@
 #include "base/arena.h"
 #include "nn/linear/linear.h"
 
-/* When units are released after forward (torchtitan's fsdp_reshard_after_forward; model/run.h). */
+/* Which units a store releases after forward (torchtitan's fsdp_reshard_after_forward; model/run.h). */
 typedef enum store_reshard {
     STORE_RESHARD_DEFAULT, /* release all but the last block, which backward uses first */
     STORE_RESHARD_ALWAYS,  /* release all units */
@@ -164,11 +164,11 @@ struct store_part {
 static inline int store_ranks(const parameter_store *s) {
     return s->ranks ? s->ranks->size : 1;
 }
-/* store_count_at: elements of rank's shard of p. store_first_at: elements of all lower ranks' shards of p. */
+/* store_count_at: elements in `rank`'s shard of p. store_first_at: elements in all lower ranks' shards. */
 int64_t store_count_at(const parameter *p, int rank);
 int64_t store_first_at(const parameter *p, int rank);
 
-/* Computes the unit's scales (with precompute_scales: of all units) unless they are of cx->step already. */
+/* Computes the unit's scales (with precompute_scales: all units' scales), once in the step cx->step. */
 ott_status store_refresh_scales(exec *cx, parameter_store *s, store_unit *u);
 /* Casts this rank's rows of the weight to rowwise or columnwise codes; codes[rows, columns] is row-major. */
 ott_status store_cast(exec *cx, const linear *l, bool columnwise, void *codes);

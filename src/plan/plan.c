@@ -117,7 +117,7 @@ static int64_t interpolate_size(const tried_batch *a, const tried_batch *b) {
     return size < 1 ? 0 : size < LARGEST_BATCH ? (int64_t)size : LARGEST_BATCH;
 }
 
-/* Interpolation takes few tries, as memory is nearly linear in the batch size. low fits, high does not. */
+/* low: a size that fits; high: one that does not. Memory is nearly linear: interpolation needs few tries. */
 static int64_t find_largest_batch(planner *p) {
     int64_t low = 1, high = LARGEST_BATCH + 1, next = 2;
     tried_batch before = {1, find_shortfall(p, 1)};

@@ -14,7 +14,7 @@ static bool shares_codes(const quant_spec *s) {
     return cast_spec_is_fp8(&s->rowwise) && cast_spec_is_fp8(&s->columnwise) && quant_spec_shares_scales(s);
 }
 
-/* Number of times that an element's code is written. */
+/* Number of FP8 codes that are written per element: rowwise and columnwise, unless both uses share one. */
 static int code_copies(const backend_capabilities *can, const quant_spec *s) {
     bool one = shares_codes(s) && !can->contiguous_contraction;
     return cast_spec_is_fp8(&s->rowwise) + cast_spec_is_fp8(&s->columnwise) - one;

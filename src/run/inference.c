@@ -145,7 +145,7 @@ static ott_status set_precision(config *cfg, const char *name) {
     const char *own = recipe_canonical_name(name);
     const recipe *r = recipe_find(own ? own : name);
     if (!r) return fail_precision(name);
-    /* Resets the recipe keys: a named recipe is used as published, in all layers that filter keys allow. */
+    /* Resets keys that change a recipe, and keys (but not filters) that choose its layers or steps. */
     static const char *const places[] = {"schedule", "module", "keep_first_layers", "keep_last_layers"};
     int count;
     const char *const *keys = config_recipe_keys(&count);
@@ -156,7 +156,7 @@ static ott_status set_precision(config *cfg, const char *name) {
     return config_set(cfg, "float8.recipe_name", r->name);
 }
 
-/* Resets sharding and offload keys, which exclude some precisions: inference uses only one rank. */
+/* Resets sharding and offload keys: some of them allow only some precisions, and inference uses one rank. */
 static ott_status forget_ranks(config *cfg) {
     TRY(set_default(cfg, "float8", "enable_fsdp_float8_all_gather"));
     TRY(set_default(cfg, "float8", "precompute_float8_dynamic_scale_for_fsdp"));

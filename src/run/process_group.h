@@ -18,8 +18,8 @@
 typedef struct process_group {
     mem *account;
     mesh mesh;
-    int rank, size;              /* rank of this process, and ranks of the run */
-    int local_rank, local_ranks; /* rank on this machine, and ranks on it; 0 and 0 if unknown */
+    int rank, size;              /* rank of this process, number of ranks of the run */
+    int local_rank, local_ranks; /* rank among the ranks on this machine, their number; 0, 0 if unknown */
     int threads;                 /* train.threads, or this rank's share of the cores; 0: all usable cores */
     group *control;              /* all ranks; sends flags, texts and errors over MPI, from host memory */
     group *all;                  /* all ranks, for device tensors */
@@ -32,7 +32,7 @@ typedef struct process_group {
     group *context; /* context parallelism: ranks with the same rows of data, different tokens */
     group *stages;  /* pipeline stages that train on the same rows of data, in stage order */
     pipeline_stage stage; /* this rank's stage; set by process_group_set_model if there are several stages */
-    /* all ranks of one replica; uses MPI, to write checkpoints while training uses the other groups */
+    /* all ranks of one replica, over MPI; they write checkpoints while training uses the other groups */
     group *savers;
     double timeout;       /* time limit of each collective, in seconds; 0: no limit */
     device *device;       /* borrowed */

@@ -50,7 +50,7 @@ static const struct {
 
 enum { PARTS = sizeof parts / sizeof *parts };
 
-/* The configuration's exclusions apply to a checkpoint of another run, not to the run's own checkpoints. */
+/* The configuration can exclude parts of another run's checkpoint, but not of the run's own checkpoints. */
 static checkpoint_exclusions choose_exclusions(const config *cfg, bool is_own) {
     checkpoint_exclusions exclusions = {.any_frozen = cfg->checkpoint.ignore_freeze_mismatch};
     for (int i = 0; i < PARTS; i++)
@@ -177,7 +177,7 @@ ott_status resume_load(trainer *t, const config *cfg, const resume_point *p) {
 
 /* ---- the folder, and the command to resume ---- */
 
-/* Copies the full metrics.jsonl for the abandoned branch, so that its curve is complete from step 1 on. */
+/* Copies metrics.jsonl to a file for the abandoned branch. Its curve is complete: it begins at step 1. */
 static ott_status copy_metrics(const logger *log, const run_folder *f, int64_t branch) {
     str from = {.account = f->account}, to = {.account = f->account};
     file_reader reader = {.descriptor = -1};
@@ -196,7 +196,7 @@ out:
     return status;
 }
 
-/* Abandons the checkpoints after `step` (-1: all). Copies metrics first, so that a crash cannot lose them. */
+/* Abandons the checkpoints after `step` (-1: all). First copies the metrics, so that a crash loses none. */
 static ott_status leave_branch(const logger *log, const run_folder *f, int64_t step) {
     int64_t branch;
     TRY(checkpoint_run_branch_to_abandon(f->account, f->checkpoints, step, &branch));

@@ -80,7 +80,7 @@ static inline int64_t qtensor_index(const qdata *d, int64_t i, int64_t j) {
     return d->transposed ? j * d->ld + i : i * d->ld + j;
 }
 
-/* True if both uses are FP8 and share scales. qtensor_shares_codes: true if they also share codes. */
+/* qtensor_shares_scales: both uses are FP8 and share scales. qtensor_shares_codes: they also share codes. */
 static inline bool qtensor_shares_scales(const qtensor *q) {
     return cast_spec_is_fp8(&q->spec.rowwise) && cast_spec_is_fp8(&q->spec.columnwise) &&
            q->rowwise.scale == q->columnwise.scale;

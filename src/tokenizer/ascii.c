@@ -4,8 +4,8 @@
    short texts. */
 #include "tokenizer/internal.h"
 
-/* How the patterns differ. In all patterns a word may begin with one character that is no letter, digit or
-   line end. All patterns split white space in the same way. */
+/* The options in which the patterns differ. In all patterns a word may begin with one character that is no
+   letter, digit or line end. All patterns split white space in the same way. */
 struct ascii_rule {
     const char *regex;
     bool contractions; /* 's 't 're 've 'm 'll 'd are separate pieces */

@@ -14,11 +14,11 @@ typedef struct bpe_model {
     bool byte_level;                             /* true: symbols are bytes; false: symbols are characters */
     bool ignore_merges, byte_fallback, fuse_unk; /* options of tokenizer.json */
     int32_t unk;                                 /* id of the unknown token; -1: none */
-    int32_t byte_ids[256]; /* token of each byte, with byte_fallback the token "<0xNN>"; -1: none */
+    int32_t byte_ids[256]; /* id of each byte's token ("<0xNN>" with byte_fallback); -1: none */
     int32_t ascii[128];    /* id of each single ASCII character; -1: none */
     merge_slot *merges;    /* [merge_mask + 1]: hash table of the pairs */
     uint64_t merge_mask;
-    /* no merge joins a character and a following U+2581, so words are encoded separately */
+    /* true: no merge joins a character and U+2581 after it, so each word is encoded separately */
     bool splits_words;
     bool no_merge[128][128]; /* [a][b]: true if splits_words is, and no merge joins ASCII characters a, b */
 } bpe_model;

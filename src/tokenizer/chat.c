@@ -18,7 +18,7 @@ struct chat {
     bool has_date;
 };
 
-/* Maximum steps (jinja.h) of all renderings of a conversation, which may be one for each message. */
+/* Maximum steps (jinja.h) of all renderings of a conversation together; there may be one per message. */
 enum { ROW_STEPS_MOST = 2 * JINJA_STEPS_MOST };
 
 /* ---- the date ---- */
@@ -340,7 +340,7 @@ static ott_status plan_prefixes(const encoder *e, const int64_t *which, bool wit
     return OTT_OK;
 }
 
-/* Renders e->text. A turn ends where the text of the messages up to this turn ends. */
+/* Renders e->text. The end of a turn is the length of the text of the messages up to and with this turn. */
 static ott_status find_ends(encoder *e, const int64_t *which) {
     str tails = {.account = e->r.c->account};
     prefix_texts p = {.tails = &tails};
@@ -431,7 +431,7 @@ static int64_t tokens_before(const tokenizer_prefixes *c, int64_t byte) {
     return found ? c->ids[found - c->at] : 0;
 }
 
-/* Marks turns in learned[count]. If the text before a turn has n tokens, the turn begins at token n. */
+/* Sets learned[k] = 1 for the tokens k of all turns. If n tokens precede a turn, it begins at token n. */
 static void mark_turns(const encoder *e, const tokenizer_prefixes *prefixes, int64_t count,
                        uint8_t *learned) {
     for (int64_t i = 0; i < e->turns.count; i++) {

@@ -197,7 +197,7 @@ ott_status regex_matcher_open(mem *account, matcher *out) {
 
 void regex_matcher_begin(matcher *m, int64_t bytes) {
     m->budget = m->left = BUDGET_OF_ANY + BUDGET_PER_BYTE * bytes;
-    m->searches = 0; /* the choice of counted searches must depend only on the text */
+    m->searches = 0; /* so that the text determines which searches are counted */
 }
 
 void regex_matcher_close(matcher *m) {

@@ -70,7 +70,7 @@ static ott_status load_names(tokenizer *t, const json_t *vocab, const extent *e)
     return OTT_OK;
 }
 
-/* ---- bytes as characters, as GPT-2 writes them ---- */
+/* ---- bytes as characters, as in GPT-2's vocabulary ---- */
 
 /* True for bytes that represent themselves. The other bytes map to characters from U+0100 on, in order. */
 static bool is_printable(int byte) {
@@ -164,7 +164,7 @@ static ott_status find_token_part(const tokenizer *t, text_view text, const char
                        text.bytes > 80 ? 80 : (int)text.bytes, text.at, merge);
 }
 
-/* True if the text has a U+2581 after another character. */
+/* True if U+2581 follows another character in the text: the text then has parts of two words. */
 static bool joins_words(text_view text) {
     const int bytes = sizeof metaspace - 1;
     int64_t run = 0;
@@ -195,7 +195,7 @@ static ott_status load_merge(tokenizer *t, const json_t *merge, size_t rank, str
     TRY(str_finish(joined));
     text_view merged = {joined->text, joined->length};
     TRY(find_token_part(t, merged, "the result", rank, &id));
-    /* A merge with an empty part would apply again and again. */
+    /* A merge with an empty part is refused: it would apply to its own result, without end. */
     if (left.bytes == 0 || right.bytes == 0)
         return status_fail(OTT_ERR_FORMAT, "model.merges: merge %zu has an empty part", rank);
     *merge_at(&t->model, a, b) = (merge_slot){a, b, (int32_t)rank, (int32_t)id}; /* a later merge wins */
@@ -290,7 +290,7 @@ ott_status vocab_load(tokenizer *t, const json_t *root) {
     memset(t->model.no_merge, t->model.splits_words, sizeof t->model.no_merge);
     TRY(load_merges(t, json_object_get(model, "merges")));
     TRY(load_pieces(t, e.tokens));
-    /* Words never end between two characters without tokens, because fuse_unk may make one token of them. */
+    /* With fuse_unk, two characters without tokens may become one token, so no word may end between them. */
     bpe_model *m = &t->model;
     for (int a = 0; a < 128; a++)
         for (int b = 0; b < 128; b++)

@@ -84,7 +84,7 @@ static void change_uses(const config *cfg, recipe *r, use_change change) {
     change_tensor(cfg, &r->grad_output, change);
 }
 
-/* The order of addition in a GEMM without FP8 operands. */
+/* Returns the order in which a GEMM without FP8 operands adds its products. */
 static accumulate_mode high_precision_mode(const config *cfg, const recipe *r) {
     bool tiles = cfg->train.bf16_accumulate == BF16_SUM_TILE32 && r->activation == OTT_BF16;
     return tiles ? ACCUMULATE_TILE32 : ACCUMULATE_FP32;
@@ -294,7 +294,7 @@ typedef struct schedule_reader {
     precision_plan *plan;
     int64_t max_steps;
     int64_t lengths[PRECISION_PHASES_MAX];
-    int rest; /* index of the entry without a length; -1: none so far */
+    int rest; /* index of the entry without a length, which gets the remaining steps; -1: none yet */
     char rest_text[sizeof(str_shown)];
 } schedule_reader;
 

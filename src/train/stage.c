@@ -46,8 +46,8 @@ struct stage {
     int64_t slot_count;          /* maximum number of micro-batches in flight */
     in_flight *in_flight;        /* one element for each micro-batch */
     message *messages;           /* messages of each content, chunk and micro-batch */
-    position *posted, *arrived;  /* [stages] for each sender: next receive to start; next to wait for */
-    pending_send *pending_sends; /* for each content and stage: a send that may be unfinished */
+    position *posted, *arrived;  /* [stages] per sender: the next receive to start, to wait for */
+    pending_send *pending_sends; /* for each content and receiving stage: a send that may be unfinished */
     int64_t sent[PIPELINE_CONTENTS];
 };
 
@@ -100,7 +100,7 @@ ott_status stage_open(model *m, int64_t micro_batches, stage **out) {
     *s = (stage){
         .m = m, .shape = m->options.stage, .ranks = m->options.stage_ranks, .micro_batches = micro_batches};
     s->tied = m->options.tied && (!m->embedding.weight || !m->embedding.weight->frozen);
-    m->store.micro_batches = true; /* both stages then sum table gradients in micro-batch order */
+    m->store.micro_batches = true; /* first and last stage then sum table gradients in micro-batch order */
     ott_status status = open_stage_parts(s);
     if (status != OTT_OK) return stage_close(s), status;
     return *out = s, OTT_OK;
@@ -265,12 +265,12 @@ static ott_status forward(exec *cx, const pass *p, pipeline_task t) {
     return OTT_OK;
 }
 
-/* *g = gradient with respect to the output of the task's last layer, with its quantized copies. */
+/* *g = gradient of the output of the task's last layer, with its quantized copies. */
 static ott_status take_gradient(exec *cx, stage *s, pipeline_task t, activation *g) {
     int64_t end = layers_of(s, t).end;
     message *from = received_message(s, PIPELINE_GRADIENT, t);
     *g = s->in_flight[t.micro_batch].grad;
-    if (end == s->m->options.layers) /* the loss has quantized the gradient, maybe with an older scale */
+    if (end == s->m->options.layers) /* quantized by the loss, maybe with an older scale */
         return s->m->delayed.block ? activation_quantize(cx, g) : OTT_OK;
     cx->part = PART_BACKWARD;
     TRY(activation_adopt(cx, "residual gradient", from->t, &from->buffer, &s->m->blocks[end - 1].grad_output,

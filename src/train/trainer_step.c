@@ -4,7 +4,7 @@
 
 /* ---- GEMM counts ---- */
 
-/* more[0] = this rank's FP8 GEMMs since the last call; more[1] = all its GEMMs since the last call. */
+/* more[0] = number of FP8 GEMMs of this rank since the last call; more[1] = number of all its GEMMs. */
 static void take_gemms(trainer *t, int64_t more[2]) {
     int64_t own[2] = {0, 0};
     for (int role = 0; role < GEMM_COUNT; role++) {
@@ -25,7 +25,7 @@ ott_status trainer_count_gemms(trainer *t) {
     return OTT_OK;
 }
 
-/* All steps between two conversions run the same GEMMs. So ranks exchange counts only in the first step. */
+/* All steps run the same GEMMs until the model is converted again. So ranks exchange counts only once. */
 static ott_status count_step_gemms(trainer *t) {
     step_gemms *s = &t->step_gemms;
     int64_t own[2];

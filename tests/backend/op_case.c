@@ -283,7 +283,7 @@ static bool make_qlist(op_case *c, const op_field *f, const op_shape *s, case_fi
 
 static bool make_field(op_case *c, const op_field *f, case_field *out) {
     op_shape s;
-    if (!field_shape(f, &s)) return true; /* the fixture fills scalars and operands, which have no shape */
+    if (!field_shape(f, &s)) return true; /* no shape: a scalar or operand, which the fixture sets */
     bool wanted = !f->optional || case_draw(c, 3) > 0;
     if (f->optional && c->fixture->present) wanted = c->fixture->present(c, f, wanted);
     if (!wanted) return true;
@@ -365,7 +365,7 @@ static ott_status pack_operands(op_case *c, exec *cx, void **memory) {
 
 ott_status case_call(op_case *c, exec *cx) {
     void *packed = NULL;
-    op_args plain = c->loaded; /* restored below, because the next call packs the operands again */
+    op_args plain = c->loaded; /* restored below: each call packs the plain operands */
     ott_status status = pack_operands(c, cx, &packed);
     if (status == OTT_OK) status = op_call(cx->device->ops, cx, c->op, c->loaded.args);
     device_release(cx->device, packed);

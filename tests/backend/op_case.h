@@ -51,10 +51,10 @@ typedef struct op_case {
     ott_dtype act;
     int shape; /* index in the op's shape list */
     value_kind values;
-    uint64_t number, draws; /* the case's number and seed; random choices so far */
+    uint64_t number, draws; /* number: also the seed; draws: random choices so far */
     int64_t size[26];       /* sizes of the letters 'A' to 'Z' in the op's shapes */
     int64_t note[4];        /* for use by the op's fixture */
-    bool act_used;          /* a field with format "hp" has got the format `act` */
+    bool act_used;          /* true: a field with format "hp" has the format `act` already */
     int quant_writes;       /* which arrays (QUANT_*) of the current quantized tensor the op writes */
     region regions[CASE_REGIONS_MAX];
     int region_count;
@@ -65,7 +65,7 @@ typedef struct op_case {
     /* copies of the block. live: after the last run; pristine: before any run; expected: the reference's
        run */
     unsigned char *live, *pristine, *expected;
-    unsigned char *block; /* the block that the addresses in `loaded` point into */
+    unsigned char *block; /* the device's block, which `loaded` points into */
     op_args loaded;       /* the arguments with addresses on the device of the last case_run */
     char message[400];    /* the difference that case_compare found */
 } op_case;

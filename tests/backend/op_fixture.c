@@ -95,7 +95,7 @@ static void statistics_bind(op_case *c) {
     SIZE('S') = STATISTICS_COUNT;
 }
 
-/* In a quarter of the cases the tensor was not used: its recorded amax is 0. */
+/* In a quarter of the cases the recorded amax is 0, as if the tensor had not been used. */
 static void amax_update_prepare(op_case *c) {
     cast_spec spec = DELAYED(OTT_E4M3);
     spec.history = (int)SIZE('H');
@@ -125,7 +125,7 @@ static void gemm_bind(op_case *c) {
     c->note[0] = case_draw(c, sizeof gemm_formats / sizeof *gemm_formats);
 }
 
-/* Pairs of scale granularities of A and B that FP8 GEMMs accept: tensor, row, or blocks of equal depth. */
+/* Scale granularities of A and B that FP8 GEMMs accept together: tensor, row, or blocks equal along K. */
 static const granularity gemm_grains[][2] = {
     {GRANULARITY_TENSOR, GRANULARITY_TENSOR}, {GRANULARITY_TENSOR, GRANULARITY_ROW},
     {GRANULARITY_ROW, GRANULARITY_TENSOR},    {GRANULARITY_ROW, GRANULARITY_ROW},
@@ -142,8 +142,8 @@ static void gemm_scale_order(op_case *c, operand *o, int64_t mn) {
     o->k_step = use.k_step;
 }
 
-/* Makes an operand of mn_size x depth. The matrix may be transposed unless it is packed. The operand has as
-   many scales as its granularity requires. */
+/* Makes an operand with mn rows (M or N) and `depth` columns (K), stored transposed or not unless it is
+   packed. The operand has as many scales as its granularity requires. */
 static operand *gemm_place(op_case *c, const char *field, ott_dtype d, granularity grain, int64_t mn,
                            int64_t depth) {
     operand *o = &case_at(c, field)->operand;
@@ -151,7 +151,7 @@ static operand *gemm_place(op_case *c, const char *field, ott_dtype d, granulari
     o->transposed = !o->packed && case_draw(c, 2);
     o->t = tensor_matrix(NULL, d, o->transposed ? depth : mn, o->transposed ? mn : depth);
     region *r = case_region(c, field, d, o->t.rows, o->t.columns, !o->packed, REGION_IN, &data);
-    if (r) { /* if the array does not fit, the operand has no data, which op_check refuses */
+    if (r) { /* without space for the array, data stays NULL, which op_check refuses */
         o->t.data = data;
         o->t.ld = r->ld;
     }
@@ -197,7 +197,7 @@ static void gemm_prepare(op_case *c) {
 static void embedding_bind(op_case *c) {
     SIZE('V') = 1 + case_draw(c, 50);
 }
-/* The op gets a range of rows of the table. Draws how many rows are before and after it; returns the sum. */
+/* The op's table is a range of a larger table's rows. Draws the rows before and after; returns their sum. */
 static int64_t draw_more(op_case *c) {
     int64_t before = case_draw(c, 2) ? case_draw(c, 20) : 0, after = case_draw(c, 2) ? case_draw(c, 20) : 0;
     set_integer(c, "before", before);
@@ -252,7 +252,7 @@ static void dropout_prepare(op_case *c) {
 
 /* ---- attention ---- */
 
-/* Each row: tokens, heads, head_dim, positions, rotated columns of a head, index of the first of them. */
+/* Each row: tokens, heads, head_dim, positions, number of rotated columns of a head, first of these. */
 static const int64_t rope_shapes[][6] = {
     {1, 1, 2, 1, 2},      {3, 2, 16, 7, 16},    {17, 3, 34, 40, 34},   {33, 4, 64, 64, 64},
     {5, 1, 128, 300, 96}, {16, 2, 30, 16, 30},  {2, 5, 8, 3, 8},       {130, 2, 32, 200, 16},
@@ -494,7 +494,7 @@ static const int64_t grouped_shapes[][4] = {{1, 1, 1, 1},    {9, 4, 17, 33},  {4
                                             {130, 5, 33, 7}, {65, 8, 70, 64}, {64, 2, 48, 130},
                                             {300, 2, 9, 150}};
 
-/* Draws note[0]. 1: each group is the weight matrix of an expert; 0: each group is a range of rows. */
+/* Draws what a group is. note[0] = 1: the weight matrix of an expert; note[0] = 0: a range of rows. */
 static void grouped_quantize_bind(op_case *c) {
     const int64_t *s = grouped_shapes[c->shape];
     c->note[0] = case_draw(c, 2);
@@ -541,8 +541,8 @@ static void grouped_quantize_prepare(op_case *c) {
     if (case_present(c, "end")) draw_ends(c, SIZE('M'));
 }
 
-/* Makes an operand [rows, columns] with a scale layout for groups. deep: the groups divide the contraction,
-   and the operand is transposed; otherwise they divide its rows. */
+/* Makes an operand [rows, columns] with scales for groups. deep: each group is a range of the contraction K,
+   and the operand is transposed. Otherwise each group is a range of rows. */
 static void grouped_operand(op_case *c, const char *field, const char *label, ott_dtype d, granularity grain,
                             bool deep, int64_t rows, int64_t columns) {
     qtensor q = {.rows = rows, .columns = columns, .groups = SIZE('E')};

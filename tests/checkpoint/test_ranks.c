@@ -24,7 +24,7 @@
 
 enum { RANKS_MAX = 8, HISTORY = 5, STEP = 20 };
 
-/* Returns which shard of a module's weight a rank holds. */
+/* Returns the shard of a module's weight that a rank holds. */
 typedef parameter_part (*layout)(const model_module *e, int rank, int size);
 
 /* The ranks of a job, and the options of their model. If layout_of is NULL, the model shards its parameters
@@ -58,7 +58,7 @@ static ranks_end ends[RANKS_MAX];
 
 /* ---- models ---- */
 
-/* Sizes that are not divisible by the number of ranks. 8 ranks share 6 rows, so some ranks have none. */
+/* Model sizes that the number of ranks does not divide. 8 ranks share 6 rows, so some ranks have none. */
 static model_options odd_options(void) {
     model_options o = small_options();
     o.vocab = 67;
@@ -544,7 +544,7 @@ static void a_rank_that_leaves(void **state) {
     model_close(full);
 }
 
-/* A wrong layout: no rank has one of the rows. */
+/* A wrong layout: one row of the head is on no rank. */
 static parameter_part with_a_gap(const model_module *e, int rank, int size) {
     parameter_part p = shard_part(e, all_of(e), rank, size);
     if (e->role == ROLE_HEAD && rank == 1) p.rows--;

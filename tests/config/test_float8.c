@@ -39,7 +39,7 @@ static void test_defaults(void **state) {
 /* ---- options of single recipes ---- */
 
 static const struct {
-    const char *option, *list;    /* a key with a value; recipes in the error message */
+    const char *option, *list;    /* key = value; recipes that the error names */
     const char *good[3], *bad[3]; /* recipes that accept the value; recipes that refuse it */
 } options[] = {
     {"margin = 2", "delayed", {"delayed"}, {"tensorwise", "current", "custom"}},

@@ -133,7 +133,7 @@ static void built_keys_are_read(void **state) {
                  key->path);
     }
     assert_true(built > 100);
-    assert_false(has_field("train.seq_le")); /* the start of a key is not the key */
+    assert_false(has_field("train.seq_le")); /* only full names of keys are found */
     assert_false(is_asked_by_name("model.famil"));
 }
 

@@ -93,13 +93,13 @@ UNSEEN inline void run(int i) {
     switch_stack(&scheduler, fibers[i].stack);
 }
 
-/* Waits at a barrier. For the sanitizer, all that threads do before the barrier happens before all that they
-   do after it. barrier NULL: for the sanitizer, threads are not ordered. */
+/* Waits at a barrier. The thread sanitizer then takes all that threads do before the barrier as ordered
+   before all that they do after it. barrier NULL: the sanitizer takes the threads as not ordered. */
 UNSEEN inline void wait(waits what, void *barrier) {
     int me = current;
     fibers[me].state = what;
     if (barrier) order_release(barrier);
-    /* kernels cannot observe the scheduler, so the sanitizer need not know it */
+    /* the sanitizer need not know of the scheduler, which kernels cannot observe */
     switch_stack(&fibers[me].stack, scheduler);
     if (barrier) order_acquire(barrier);
 }

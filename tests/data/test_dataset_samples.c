@@ -511,7 +511,7 @@ static void templates_get_the_day(void **state) {
         rows_split(d, 64, false);
         held_row h = rows_read(d, 0);
         assert_int_equal(tokenizer_decode(t, h.row.token, rows_document(d, &h.row, 0), false, &text), OTT_OK);
-        text.text[text.length - 1] = 0; /* removes the last character, so that the message is left */
+        text.text[text.length - 1] = 0; /* removes the character after the message */
         assert_string_equal(text.text, days[i][1]);
         free(h.memory);
         str_free(&text);

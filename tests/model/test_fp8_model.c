@@ -60,7 +60,7 @@ typedef struct outcome {
     double loss;
     float *losses, *grads; /* arrays of `tokens` and `count` elements */
     int64_t tokens, count;
-    int64_t head; /* index in grads where the head's gradient begins, which is last */
+    int64_t head; /* index of the head's gradient, the last in grads */
     int64_t gemms[GEMM_COUNT][2];
 } outcome;
 
@@ -439,7 +439,7 @@ static outcome run_in_chunks(const recipe *r, int64_t chunk) {
 }
 
 /* Compares a head that runs in chunks of tokens with a head that runs in one chunk. Losses have the same
-   bits. So have gradients of layers before the head, unless scaling is tensorwise: then each chunk has its
+   bits. Gradients of layers before the head do, too, unless scaling is tensorwise: then each chunk has its
    own scale of the logits' gradient. The head's weight gradient is summed in another order. */
 static void check_chunks(const recipe *r, int64_t chunk, const outcome *full) {
     const cast_spec *g = &r->grad_output.rowwise;

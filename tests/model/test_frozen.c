@@ -29,7 +29,7 @@ typedef struct kind {
 
 static model_options options_of(const kind *k) {
     model_options o = tiny_options();
-    o.dim = WIDTH; /* more columns than a scale block, and no multiple of a block */
+    o.dim = WIDTH; /* larger than a scale block, and no multiple of its size */
     o.head_dim = WIDTH / 4;
     o.hidden = 2 * WIDTH;
     o.init_std = 0.2;
@@ -162,8 +162,8 @@ static const parameter *find(tiny *t, const char *name) {
     return tiny_parameter(t, name);
 }
 
-/* Frozen embeddings, heads and layers that are not in FP8 are stored in bf16. A layer that a rule matches has
-   the scales of the rule's recipe. The other frozen layers have the scales of the recipe c.kept. */
+/* Frozen embeddings, heads and layers without FP8 are stored in bf16. A layer that a module rule matches is
+   stored with scales of the rule's recipe, any other frozen layer with scales of the recipe c.kept. */
 static void which_are_kept(void **state) {
     static tiny t;
     const char *filter[] = {"layers.0"}, *freeze = "*";

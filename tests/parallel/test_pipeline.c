@@ -78,7 +78,7 @@ typedef struct simulation {
     /* asked: the receiver has posted the receive of the message; left: the sender has started its send */
     bool asked[PIPELINE_CONTENTS][STAGES_MAX][CHUNKS_MAX][BATCHES_MAX],
         left[PIPELINE_CONTENTS][STAGES_MAX][CHUNKS_MAX][BATCHES_MAX];
-    /* [sender][content][slot] sends in flight, as pointers to their receives in `asked` */
+    /* [sender][content][slot] sends in flight: pointers to the elements of `asked` for their receives */
     const bool *leaving[STAGES_MAX][PIPELINE_CONTENTS][STAGES_MAX];
     int64_t sent[STAGES_MAX][PIPELINE_CONTENTS];
 } simulation;

@@ -109,8 +109,8 @@ static double quantized_bytes(enum op_index op, const char *name) {
     return (work_of(&cx, op, &after).bytes - 2 * 64 - 4 * 4 - 4 * 8) / 32;
 }
 
-/* An op that computes its output by tiles knows only amaxes of blocks. An op that computes it by rows knows
-   only the amaxes of the rows and, at its end, of the tensor. */
+/* An op that writes its output in tiles knows only amaxes of blocks. An op that writes full rows knows only
+   each row's amax and, at its end, the tensor's. */
 static void casts_in_their_producers(void **state) {
     static const struct {
         const char *recipe;

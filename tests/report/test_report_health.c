@@ -121,7 +121,7 @@ static void page(void **state) {
     assert_int_equal(occurrences(p.data, "null]"), 1);
     assert_non_null(strstr(p.data, "\"left\": [{\"module\": \"c\", \"step\": 10}], \"more_left\": 0"));
     assert_drawn_times(&p, "<h2>What FP8 does to the tensors</h2>", 1);
-    assert_drawn_times(&p, "</title></rect>", 5); /* module c has no cell for the second measurement */
+    assert_drawn_times(&p, "</title></rect>", 5); /* two cells per module, but one of module c */
     assert_drawn(&p, "Left FP8, by fallback or by schedule: c (after step 10).</p>");
     /* Checks the cells of the heat map. An SQNR 28.5 dB below the 31.5 dB expected of E4M3 has the darkest
        color. Each color covers 4 dB, down to 32 dB below. The cells fill the page. */

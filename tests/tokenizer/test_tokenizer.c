@@ -264,7 +264,7 @@ static void streams_complete_characters(void **state) {
     assert_string_equal(out.text, "the");
     push(&s, t, "\xc4\xa2", &out);
     assert_string_equal(out.text, "the\xf0\x9f\x98\x80");
-    push(&s, t, "\xc3\xa2", &out); /* an incomplete sequence: followed by a letter, and at the end */
+    push(&s, t, "\xc3\xa2", &out); /* incomplete: "a" follows; below: at the end */
     push(&s, t, "a", &out);
     assert_string_equal(out.text, "the\xf0\x9f\x98\x80\xef\xbf\xbd"
                                   "a");

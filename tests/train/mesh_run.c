@@ -26,7 +26,7 @@ typedef struct rank_run {
     mem *gpu_account;
     device *gpu; /* NULL: the rank is on the CPU */
     int64_t histories_every;
-    void *histories; /* copy of the model's amax histories while they are hidden */
+    void *histories; /* the amax histories, while the model has none */
     float *grads[2]; /* gradients of the first step and of the last step */
     step_result step[MESH_RUN_STEPS];
     evaluation evaluated;

@@ -354,7 +354,7 @@ static void of_any_documents(void **state) {
                                   "--train.z_loss_weight=0.1", NULL};
     const char *const *const models[] = {long_one, packed, window, fused, tied, chunks};
     for (int i = 0; i < 6; i++) expect_near(f, FP32, (layout){.size = 2, .context = true}, models[i]);
-    /* the query heads of a rank read one key head, which other ranks read too, or two key heads */
+    /* a rank's query heads read one key head, shared with other ranks, or two key heads */
     const char *const one[] = {"--model.n_kv_heads=1",
                                "--data.pack_sequences=true",
                                "--train.batch_size=1",

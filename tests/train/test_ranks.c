@@ -268,8 +268,8 @@ static void mixtures_of_experts_too(void **state) {
     compare_shards(*state, softmax, 4);
 }
 
-/* Ranks that shard the parameters take the same steps as ranks with full copies, except for the order of
-   sums, with every setting of gathering and resharding. */
+/* For every setting of gathering and resharding: ranks that shard the parameters make the same updates as
+   ranks with full copies, except for the order of sums. */
 static void sharded_as_the_configuration_says(void **state) {
     static const char *const ways[][4] = {
         {"--distributed.reshard_after_forward=default", "--train.grad_accum_steps=2"},

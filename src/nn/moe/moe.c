@@ -31,8 +31,8 @@ static int ranks_of(const moe *m) {
     return m->ranks ? m->ranks->group->size : 1;
 }
 
-/* A micro-batch has `runs` runs of tokens: one for each sequence, or one run of all tokens. Returns how many
-   runs this rank has, or 1 if it has only a part of a run. */
+/* Returns how many runs of tokens this rank has. runs: number in the micro-batch: one run per sequence, or
+   one of all tokens. Returns 1 if the rank has a part of a run. */
 static int64_t local_runs(const moe *m, int64_t runs) {
     int64_t ranks = token_ranks_of(m);
     return runs > ranks ? runs / ranks : 1;
@@ -45,7 +45,7 @@ static double balance_scale(const moe *m, double weight, int64_t tokens, int64_t
     return weight * (double)o->experts / ((double)o->choices * length * length * (double)runs);
 }
 
-/* Maximum number of tokens that an expert takes as first choice, as second choice, ...; 0: no limit. */
+/* Maximum number of tokens that take an expert as their first choice, as their second, ...; 0: no limit. */
 static int64_t capacity_of(const moe *m, int64_t tokens) {
     const moe_options *o = m->options;
     double all = (double)(tokens * token_ranks_of(m));
@@ -313,7 +313,7 @@ static ott_status apply_weights_backward(exec *cx, const moe *m, const moe_saved
 
 /* ---- grouped GEMMs ---- */
 
-/* Received rows that one rank sent: [first, first + count). grouped: where each expert's rows end in them. */
+/* Rows [first, first + count) of the received rows: from one rank. grouped: ends of the experts' rows. */
 typedef struct rank_rows {
     int64_t first, count;
     grouped_rows grouped;
@@ -373,7 +373,7 @@ static ott_status add_weight_gradient(exec *cx, const moe *m, linear *l, const m
 
 /* ---- forward ---- */
 
-/* Opens the rows of all sequence-parallel ranks. Each rank has a slice of them; they are gathered. */
+/* Opens `all`: the gathered rows of all sequence-parallel ranks. x: this rank's slice of these rows. */
 static ott_status gather_rows(exec *cx, const moe *m, const char *what, const activation *x,
                               activation *all) {
     return tensor_ranks_gather(cx, &m->sequence_ranks, what, NULL, x, all);
@@ -463,7 +463,7 @@ static ott_status backward_down(exec *cx, moe *m, const moe_saved *s, const tens
     return apply_weights(cx, m, s, dy);
 }
 
-/* s->gate and s->up hold their gradients. Sets dx, or adds to the shared experts' gradient in dx. */
+/* s->gate and s->up contain gradients here. Sets dx, or with shared experts adds to the gradient in dx. */
 static ott_status backward_inputs(exec *cx, moe *m, const moe_saved *s, const tensor *x, const tensor *dx) {
     tensor rows, drows;
     plan_buffer buffer, dbuffer;
@@ -503,7 +503,7 @@ static route_losses losses_of(const exec *cx, const moe *m, int64_t tokens) {
 static ott_status backward_router(exec *cx, moe *m, const moe_saved *s, const activation *x,
                                   const tensor *dweight, const tensor *dx) {
     const route_losses losses = losses_of(cx, m, s->score.rows);
-    tensor unused = tensor_columns(s->lse, 0, 1); /* multiplies losses that are all 0, so any value will do */
+    tensor unused = tensor_columns(s->lse, 0, 1); /* any tensor: it is multiplied by losses that are 0 */
     plan_buffer buffer;
     activation g = {0};
     TRY(exec_open(cx, "router gradient", OTT_F32, s->logits.rows, s->logits.columns, &g.t, &buffer));

@@ -40,7 +40,7 @@ enum { STOCHASTIC_PARAM, STOCHASTIC_SLOT };
 #define STOCHASTIC_TURNS_LOW  UINT64_C(0x5aa14c076301c655) /* turns 50773, 25345, 19463, 23201 */
 #define STOCHASTIC_TURNS_HIGH UINT64_C(0x8c1d5f09b8b15c63) /* turns 23651, 47281, 24329, 35869 */
 
-/* Returns the random words of elements index and index ^ 1. All updates use the same words. */
+/* Returns the random words that start the draws of elements index and index ^ 1, the same in all updates. */
 ANYWHERE rng_block stochastic_block(uint64_t seed, uint64_t index) {
     return rng_philox(seed, 0, index / 2);
 }

@@ -197,7 +197,7 @@ ott_status jinja_index(jinja_work *w, const jinja_value *object, const jinja_val
     return OTT_OK;
 }
 
-/* Reads a slice's bound, clamped to [least, most] like Python's slice.indices(); `absent` for none. */
+/* *out = a slice's bound, clamped to [least, most] as in Python; `absent` if the slice has no such bound. */
 static ott_status read_bound(const jinja_work *w, const jinja_value *v, int64_t length, int64_t absent,
                              int64_t least, int64_t most, int64_t *out) {
     *out = absent;

@@ -10,14 +10,14 @@ struct scope {
 
 typedef enum jump { JUMP_NONE, JUMP_BREAK, JUMP_CONTINUE } jump;
 
-/* The statements to run after the current one: the rest of its body, then the rest of the enclosing body. */
+/* The statements after the current one: the rest of its body, then of the enclosing bodies (`around`). */
 typedef struct frame frame;
 struct frame {
     const jinja_node *next;
     const frame *around;
 };
 
-/* Renderings of prefixes (fewer messages), which branch off the full rendering. */
+/* Prefixes of the conversation (fewer messages). Their renderings branch off the full rendering. */
 typedef struct branches {
     jinja_prefix *items; /* [count], with ascending numbers of messages */
     int64_t count, next; /* next: index of the first prefix that is not rendered yet */
@@ -218,7 +218,7 @@ static ott_status apply_test(rendering *r, const jinja_node *n, jinja_value *out
     jinja_value v;
     bool truth, found;
     TRY(n->list ? evaluate_value(r, n->child[0], &v)
-                : evaluate_any(r, n->child[0], &v)); /* tests only the value's kind, not a list's length */
+                : evaluate_any(r, n->child[0], &v)); /* such tests read only the value's kind */
     TRY(evaluate_arguments(r, n->list, &a));
     r->work.line = n->line;
     TRY(jinja_test(&r->work, n->name, &v, &a, &truth, &found));
@@ -485,7 +485,7 @@ static ott_status run_branch(rendering *r, const jinja_node *n, const jinja_list
     return status == OTT_OK ? str_finish(r->branches->tails) : status;
 }
 
-/* Before an iteration: renders the prefixes that end with this message. */
+/* Called before an iteration. Renders the prefixes that end with the message of this iteration. */
 static ott_status run_branches(rendering *r, const jinja_node *n, const jinja_loop *loop) {
     branches *b = r->branches;
     int64_t messages = loop->over->skipped + loop->index + 1;

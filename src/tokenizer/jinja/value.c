@@ -185,7 +185,7 @@ ott_status jinja_value_list(jinja_work *w, jinja_value *out) {
     return jinja_work_alloc(w, sizeof(jinja_list), &out->list);
 }
 
-/* Records how deep lists and dictionaries are nested once `v` is an element. The limit also stops cycles. */
+/* *nesting = depth of a list or dictionary that gets the element v. The limit also prevents cycles. */
 static ott_status record_nesting(const jinja_work *w, const jinja_value *v, int *nesting) {
     int inside = v->kind == JINJA_LIST ? v->list->nesting : v->kind == JINJA_DICT ? v->dict->nesting : 0;
     if (inside >= *nesting) *nesting = inside + 1;
