@@ -60,7 +60,7 @@ typedef struct counter {
     double times; /* how often a step runs the recorded micro-batches */
     clocks micro_batch, update;
     double once;                       /* seconds of quantizing weights and zeroing gradients */
-    const void *weights[MOST_WEIGHTS]; /* addresses of the weights and scales counted so far */
+    const void *weights[MOST_WEIGHTS]; /* keys of what was counted so far (was_counted) */
     int weight_count;
 } counter;
 

@@ -64,7 +64,7 @@ typedef struct rank_count {
     count_traffic traffic[TRAFFIC_KINDS];
     double forward, backward;  /* seconds of a micro-batch */
     double waiting;            /* part of forward and backward spent waiting for other ranks */
-    double once, once_waiting; /* seconds of work done once per step; of these, seconds spent waiting */
+    double once, once_waiting; /* seconds of work that runs once per step; seconds that this work waits */
     double message;            /* seconds to send a message to the next stage */
 } rank_count;
 

@@ -16,7 +16,7 @@ typedef struct machine_rates {
     double attention_forward, attention_backward; /* FLOP/s that causal attention reaches */
     double bandwidth;                             /* bytes/s of device memory */
     double bus;                                   /* bytes/s of host memory, each way */
-    double link, network;                         /* bytes/s one way: inside a node; to other nodes */
+    double link, network;                         /* bytes/s sent: inside a node; to other nodes */
     double node;                                  /* devices per node */
     double cores;   /* cores that compute tiles of a GEMM; 0: do not model tiles */
     double latency; /* seconds until a message begins to arrive */

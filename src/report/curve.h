@@ -13,7 +13,7 @@ typedef struct curve {
 
 /* Copies the finite points of a series. Free the curve with curve_free. */
 ott_status curve_from_series(mem *account, const metrics_series *s, curve *out);
-/* Averages the runs of a row at the steps that all of them have. Free the curve with curve_free. */
+/* *out: mean of a row's runs, at the steps that all these runs have. Free the curve with curve_free. */
 ott_status curve_row_mean(const report *r, int row, report_key key, curve *out);
 /* Replaces each point by the mean of this point and `half` points before and after it. Near the start, it
    uses only as many points after it as there are before it: losses fall steeply there, and later points would

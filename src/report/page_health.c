@@ -29,7 +29,7 @@ static bool begins_measurement(const metrics_health *h, int64_t use) {
     return use == 0 || h->uses[use].step != h->uses[use - 1].step;
 }
 
-/* lowest[i] = lowest report_use_rank of module i; NaN if the metrics have no measurement of it. */
+/* lowest[i] = the lowest report_use_rank of module i; NaN if the metrics have no use of the module. */
 static void find_lowest(const metrics_health *h, double *lowest) {
     for (int64_t i = 0; i < h->module_count; i++) lowest[i] = NAN;
     for (int64_t i = 0; i < h->count; i++) {

@@ -156,7 +156,7 @@ static ott_status set_precision(config *cfg, const char *name) {
     return config_set(cfg, "float8.recipe_name", r->name);
 }
 
-/* Resets sharding and offload keys: some of them allow only some precisions, and inference uses one rank. */
+/* Resets sharding and offload keys: some allow only some precisions, and inference uses one rank. */
 static ott_status forget_ranks(config *cfg) {
     TRY(set_default(cfg, "float8", "enable_fsdp_float8_all_gather"));
     TRY(set_default(cfg, "float8", "precompute_float8_dynamic_scale_for_fsdp"));

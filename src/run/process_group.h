@@ -74,8 +74,8 @@ ott_status process_group_first_rank(process_group *pg, bool flag, int *rank);
    the text of the other ranks is replaced. */
 ott_status process_group_broadcast(process_group *pg, void *data, int64_t bytes);
 ott_status process_group_broadcast_text(process_group *pg, str *text);
-/* OTT_ERR_CONFIG on each rank whose configuration differs from rank 0's; the message has the first key that
-   differs. The other ranks return OTT_OK. */
+/* Compares each rank's configuration with rank 0's. If it differs, the rank returns OTT_ERR_CONFIG; the
+   message has the first key that differs. The other ranks return OTT_OK. */
 ott_status process_group_check_config(process_group *pg, const config *cfg);
 /* Compares `text`, one line per file that the run reads, with rank 0's text. If a rank's text differs, all
    ranks return OTT_ERR_RANK; the message shows the first line that differs, of that rank and of rank 0. */

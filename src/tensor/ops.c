@@ -79,7 +79,7 @@ bool op_shape_parse(const char *text, op_shape *out) {
 
 /* ---- the check ---- */
 
-/* What the checked fields of a call have in common: the size that each letter means, and the dtype of act. */
+/* What all fields of a call must agree on: the size that each letter means, and the dtype of act. */
 typedef struct binding {
     const op_info *op;
     int64_t size[26];      /* size of each letter; -1: unknown */

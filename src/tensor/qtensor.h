@@ -37,7 +37,7 @@ typedef struct qtensor {
 } qtensor;
 
 typedef struct qblock {
-    void *data; /* aligned for the backend; NULL: qtensor_lay_out sets only `bytes` */
+    void *data; /* memory, aligned for the backend; NULL: qtensor_lay_out sets only `bytes` */
     int64_t bytes;
 } qblock;
 /* The memory of both uses. The columnwise block has the shared arrays, because it is kept for backward. */

@@ -7,7 +7,7 @@
 /* ---- opening ---- */
 
 static ott_status load_parts(tokenizer *t, const json_t *root) {
-    TRY(split_load(t, root)); /* must be first: finds out if the model is byte-level */
+    TRY(split_load(t, root)); /* first: the other parts need to know if the model is byte-level */
     TRY(normalize_load(t, root));
     TRY(vocab_load(t, root));
     TRY(added_load(t, root));

@@ -50,7 +50,7 @@ static void apply_pow2(const config *cfg, cast_spec *s) {
     if (on && can_round(cfg, s)) s->scale.power_of_two = true;
 }
 
-/* round_scales_to_power_of_2 = false changes the casts of recipes, but not an operand key with "pow2". */
+/* round_scales_to_power_of_2 = false changes casts of recipes, but no cast of an operand key with "pow2". */
 static void clear_pow2(const config *cfg, cast_spec *s) {
     bool off = cfg->float8.round_scales_to_power_of_2 == SCALE_ROUNDING_FALSE;
     if (off && can_round(cfg, s)) s->scale.power_of_two = false;

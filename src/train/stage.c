@@ -46,7 +46,7 @@ struct stage {
     int64_t slot_count;          /* maximum number of micro-batches in flight */
     in_flight *in_flight;        /* one element for each micro-batch */
     message *messages;           /* messages of each content, chunk and micro-batch */
-    position *posted, *arrived;  /* [stages] per sender: the next receive to start, to wait for */
+    position *posted, *arrived;  /* [stages] per sender: next receive to start; to wait for */
     pending_send *pending_sends; /* for each content and receiving stage: a send that may be unfinished */
     int64_t sent[PIPELINE_CONTENTS];
 };

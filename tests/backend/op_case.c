@@ -542,7 +542,7 @@ void case_describe(const op_case *c, char *text, size_t bytes) {
 
 /* ---- lists ---- */
 
-/* Makes call `number` of a list, with the smallest shape if its part of the memory block is too small. */
+/* Makes call `number` of a list. If its shape needs too much of the memory block, uses the smallest one. */
 static ott_status make_item(op_case *c, const op_info *op, int number) {
     for (int shape = number % case_shapes(op);; shape = 0) {
         if (!case_make(c, op, OTT_F32, shape, (value_kind)(number % VALUE_KINDS), (uint64_t)number))

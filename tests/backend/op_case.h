@@ -47,7 +47,7 @@ typedef struct case_field {
 typedef struct op_case {
     const op_info *op;
     const struct op_fixture *fixture;
-    /* format of the fields whose format in ops.def is "act", and of the first field with format "hp" */
+    /* the format of fields that are "act" in ops.def, and of the first field that is "hp" */
     ott_dtype act;
     int shape; /* index in the op's shape list */
     value_kind values;

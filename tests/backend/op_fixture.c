@@ -494,7 +494,7 @@ static const int64_t grouped_shapes[][4] = {{1, 1, 1, 1},    {9, 4, 17, 33},  {4
                                             {130, 5, 33, 7}, {65, 8, 70, 64}, {64, 2, 48, 130},
                                             {300, 2, 9, 150}};
 
-/* Draws what a group is. note[0] = 1: the weight matrix of an expert; note[0] = 0: a range of rows. */
+/* Draws note[0]. 1: the groups are the experts' weight matrices; 0: the groups are ranges of rows. */
 static void grouped_quantize_bind(op_case *c) {
     const int64_t *s = grouped_shapes[c->shape];
     c->note[0] = case_draw(c, 2);

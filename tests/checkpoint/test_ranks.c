@@ -729,7 +729,7 @@ static void ranks_that_shard_latents(void **state) {
 }
 
 /* Exports FP8 weights as trained. Rank 0 receives the other stages' casts. If ranks shard a tensor, its
-   scales must be those of the full tensor. */
+   scales must equal the full tensor's scales. */
 static void folders_as_trained(void **state) {
     static const char *const recipes[] = {"tensorwise", "rowwise", "block"};
     const hf_save_options kind = {

@@ -109,7 +109,7 @@ inline void enter() {
     wait(waits::done, &works->block_end);
 }
 
-/* True if [from, to) has unfinished fibers and all of them are in the state `what`. */
+/* True if [from, to) has unfinished fibers, and all unfinished ones are in the state `what`. */
 UNSEEN inline bool all_wait(int from, int to, waits what) {
     bool any = false;
     for (int i = from; i < to; i++) {

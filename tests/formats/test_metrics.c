@@ -506,7 +506,7 @@ static void memory_runs_out_for_health(void **state) {
     folder *f = *state;
     metrics_health h = {0};
     int64_t n;
-    /* so many measurements and modules that every table grows */
+    /* every table grows with this number of measurements and modules */
     const char *path = write_health(f, 40, 70, 0);
     for (n = 1; !h.uses; n++) {
         mem_fail_after(f->account, n);

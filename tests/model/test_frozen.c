@@ -102,9 +102,9 @@ static void expect_same(tiny *a, tiny *b, const kind *k) {
     free(y);
 }
 
-/* A model with stored codes must equal a model whose masters have the values of these codes. The casts of the
-   masters give the same codes if scales are powers of two, or if both models compute the scales of each
-   quantized copy from the values. */
+/* A model with stored codes must equal a model with the codes' values as masters. The casts of the masters
+   give the same codes if scales are powers of two, or if both models compute the scales of each quantized
+   copy from the values. */
 static void values_are_what_counts(void **state) {
     static const kind kinds[] = {
         {"fp32", NULL, FROZEN_RECIPE, NULL, APART},

@@ -202,7 +202,7 @@ static tensor fill_from(harness *h, const parameter_part *at, float (*value)(int
     return t;
 }
 
-/* Opens a layer, or this rank's shard of it. ranks NULL: the layer is not sharded. */
+/* Opens a layer or, unless ranks is NULL, this rank's shard of the layer. */
 static void open_layer(layer_part *p, const recipe *r, parameter_split shard, group *ranks, int rank,
                        int size) {
     static const int64_t shape[] = {WIDTH, DEPTH};

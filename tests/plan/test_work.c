@@ -1,4 +1,4 @@
-/* Compares the work (FLOPs and bytes) counted for operations with values computed by hand, and checks the
+/* Compares the work (FLOPs and bytes) that is counted for operations with expected values, and checks the
    time that a machine takes for the work. */
 #include <setjmp.h>
 #include <stdarg.h>

@@ -196,7 +196,7 @@ static void without_sqnr(void **state) {
                    "           -  zeros  input (output, e4m3)\n");
     str_free(&t);
     drawn_page p = page_of(f);
-    /* two uses, each of which is written twice: in a cell and in a list of the worst uses */
+    /* two uses; each is written in a cell and in a list of the worst uses */
     assert_int_equal(occurrences(p.data, "\"sqnr_db\": \"not finite\""), 4);
     assert_int_equal(occurrences(p.data, "\"sqnr_db\": null"), 4);
     assert_drawn_times(&p, "<rect class=\"hx\"", 3); /* two heat-map cells, and one in the legend */

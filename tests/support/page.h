@@ -18,8 +18,8 @@ void page_table_open(page_table *t, const char *path, const char *title);
 /* Writes the page, with `text` in place of the table. */
 void page_table_write(const page_table *t, const char *text);
 void page_table_close(page_table *t);
-/* writes false: expects that the table in the page is `text`; if not, the message says to run `program`
-   --write. writes true: replaces the table with `text`. */
+/* Expects that the table in the page is `text`; if not, the message says to run `program` --write. If
+   `writes` is true, replaces the table with `text` instead. */
 void page_table_expect(const char *path, const char *title, const char *text, bool writes,
                        const char *program);
 

@@ -173,7 +173,7 @@ static int open_ranks(rank_run *ranks, thread_groups *w, const fixture *f, const
 
 /* ---- full tensors ---- */
 
-/* first value of all elements, to find elements that no rank writes; no computation gives these bits */
+/* initial value of all elements, to find elements that no rank writes; no computation gives these bits */
 static const uint32_t unknown = 0xFFFFFFFFu;
 
 static void add_tensor(outcome *o, const char *name, outcome_kind kind, int64_t count) {

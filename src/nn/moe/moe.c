@@ -21,7 +21,7 @@ static int token_ranks_of(const moe *m) {
     return m->token_ranks ? m->token_ranks->size : 1;
 }
 
-/* Number of sequences in a micro-batch, if each context-parallel rank has `tokens` tokens of it. */
+/* Number of sequences in a micro-batch. tokens: number of its tokens on each context-parallel rank. */
 static int64_t sequences_of(const moe *m, int64_t tokens) {
     int64_t all = tokens * token_ranks_of(m), length = m->options->sequence;
     return length > 0 && all % length == 0 ? all / length : 1;
@@ -373,7 +373,7 @@ static ott_status add_weight_gradient(exec *cx, const moe *m, linear *l, const m
 
 /* ---- forward ---- */
 
-/* Opens `all`: the gathered rows of all sequence-parallel ranks. x: this rank's slice of these rows. */
+/* Opens `all`: the rows of all sequence-parallel ranks, gathered. x: the slice that this rank has. */
 static ott_status gather_rows(exec *cx, const moe *m, const char *what, const activation *x,
                               activation *all) {
     return tensor_ranks_gather(cx, &m->sequence_ranks, what, NULL, x, all);
