@@ -11,7 +11,7 @@ typedef enum token_change { CHANGE_TO_BYTES, CHANGE_REPLACE, CHANGE_STRIP } toke
 typedef struct token_step {
     token_change change;
     pattern pattern;   /* pattern of a replace step */
-    text_view content; /* text to strip or to insert; drop_first: a text's first token inserts "" */
+    text_view content; /* text to strip or insert; drop_first: a text's first token gets "" */
     bool drop_first;
     int64_t start, stop;
 } token_step;

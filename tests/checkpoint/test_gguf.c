@@ -88,7 +88,7 @@ static bool is_gpt2(const held *f) {
     return f->t.m->options.family->transposed;
 }
 
-/* Returns the folder's tensor that a GGUF tensor was made from. expert: if experts have separate tensors. */
+/* Returns the folder's tensor that a GGUF tensor was made from. expert: chooses one of several tensors. */
 static const shard_tensor *find_source(const held *f, const gguf_entry *e, int64_t expert) {
     char part[64], name[160], own[64];
     int layer;

@@ -197,8 +197,8 @@ static void experts_stay(void **state) {
     model_close(m);
 }
 
-/* Tests hf_model_list_codes: it lists the FP8 matrices of a folder, but only once for all experts. It reports
-   whether all other matrices are bf16. */
+/* Tests hf_model_list_codes: it lists a folder's FP8 matrices, with one entry for the matrices of all
+   experts. It reports whether all other matrices are bf16. */
 static void codes_are_listed(void **state) {
     static const ott_dtype others[] = {OTT_BF16, OTT_F32};
     run_folder *f = *state;

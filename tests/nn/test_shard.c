@@ -78,7 +78,7 @@ static bool part_is_equal(part *p, const float *all) {
     return equal;
 }
 
-/* True if all shards have the codes of the full tensor. meets: ranks reduce amaxes; else each has its own. */
+/* True if all shards have the codes of the full tensor. meets: ranks reduce amaxes; if not, use their own. */
 static bool parts_are_equal(const quant_spec *spec, int size, bool by_rows, bool meets) {
     static part full, parts[RANKS_MAX];
     float *all = malloc(SIDE * SIDE * sizeof *all);

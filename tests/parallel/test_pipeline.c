@@ -67,7 +67,7 @@ static void tasks_are_in_order(void **state) {
 
 typedef struct walker {
     int64_t task;
-    int sent; /* number of messages of task - 1, the task that ran last, that were sent so far */
+    int sent; /* number of messages sent so far by the task that ran last: task - 1 */
 } walker;
 
 typedef struct simulation {

@@ -114,7 +114,7 @@ static double quantized_bytes(enum op_index op, const char *name) {
 static void casts_in_their_producers(void **state) {
     static const struct {
         const char *recipe;
-        /* sets of codes written; extra reads of an output that is written by tiles; by rows */
+        /* sets of codes written; extra reads of the output if an op writes it by tiles; if by rows */
         int codes, by_tiles, by_rows;
     } rows[] = {
         {"tensorwise", 2, 1, 1}, {"current", 2, 1, 1}, {"rowwise", 2, 1, 2}, {"rowwise_with_gw_hp", 1, 1, 0},

@@ -17,7 +17,7 @@
 #define FIXTURE_SANITIZED 0
 #endif
 /* True if tests run only some of many similar cases: with a sanitizer, which makes steps ten times slower,
-   and in a test's second run, on the fenced device, which only checks memory accesses. */
+   and in a test's second run. That run uses the fenced device, and only checks memory accesses. */
 bool fixture_takes_few(void);
 
 /* The group's state: a temporary folder, removed at the end, and the path of its text. */

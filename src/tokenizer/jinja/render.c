@@ -218,7 +218,7 @@ static ott_status apply_test(rendering *r, const jinja_node *n, jinja_value *out
     jinja_value v;
     bool truth, found;
     TRY(n->list ? evaluate_value(r, n->child[0], &v)
-                : evaluate_any(r, n->child[0], &v)); /* such tests read only the value's kind */
+                : evaluate_any(r, n->child[0], &v)); /* without arguments, tests read only the kind */
     TRY(evaluate_arguments(r, n->list, &a));
     r->work.line = n->line;
     TRY(jinja_test(&r->work, n->name, &v, &a, &truth, &found));
