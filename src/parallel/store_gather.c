@@ -2,7 +2,7 @@
    all-gather, the shards of all ranks are copied to the tensors that the layers read. */
 #include "parallel/store.h"
 
-/* An FP8 dtype stands for bytes: ranks send tensors of any format as bytes. */
+/* Ranks send tensors of every format as bytes: an FP8 element is one byte. */
 #define BYTES OTT_E4M3
 
 static int64_t packed_bytes(const exec *cx, const store_part *part, int rank) {
