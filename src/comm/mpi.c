@@ -1,6 +1,6 @@
 /* comm/mpi: joins and ends the processes, runs the progress thread, and implements groups of ranks
-   (tensor/group/group.h). The thread polls MPI while operations are pending, less often while no data moves. It
-   sleeps while none is pending, and wakes now and then to answer ranks that ask which rank it waits for. */
+   (tensor/group/group.h). The thread polls MPI while operations are pending, less often while no data moves.
+   Otherwise it sleeps, and wakes now and then to answer ranks that ask which rank it waits for. */
 #include "comm/mpi.h"
 #include "base/clock.h"
 #include "comm/mpi_parts.h"

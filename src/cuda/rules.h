@@ -1,6 +1,6 @@
-/* cuda/rules: updates eight consecutive elements of a parameter by an optimizer rule (tensor/rules/update.h). Each
-   tensor of the update is fp32, or bf16 with stochastic rounding (tensor/rules/stochastic.h). The kernel reads the
-   formats at run time, unless all tensors are fp32. */
+/* cuda/rules: updates eight consecutive elements of a parameter by an optimizer rule (tensor/rules/update.h).
+   Each tensor of the update is fp32, or bf16 with stochastic rounding (tensor/rules/stochastic.h). The kernel
+   reads the formats at run time, unless all tensors are fp32. */
 #ifndef CUDA_RULES_H
 #define CUDA_RULES_H
 

@@ -1,5 +1,5 @@
-/* folders/tensors_write: writes a tensor set to a safetensors file, through one small buffer. Each rank writes
-   its slices. */
+/* folders/tensors_write: writes a tensor set to a safetensors file, through one small buffer. Each rank
+   writes its slices. */
 #include "folders/tensors.h"
 #include <inttypes.h>
 

@@ -1,6 +1,6 @@
 /*
- * model/adapters: adapters of a model's linear layers (nn/linear/lora.h): which layers have one, its rank and its
- * scale. Adapter parameters have PEFT's names, "model.layers.0.self_attn.q_proj.lora_A.weight". All other
+ * model/adapters: adapters of a model's linear layers (nn/linear/lora.h): which layers have one, its rank and
+ * its scale. Adapter parameters have PEFT's names, "model.layers.0.self_attn.q_proj.lora_A.weight". All other
  * parameters are frozen, except for the parameters of modules in peft.modules_to_save.
  */
 #ifndef MODEL_ADAPTERS_H

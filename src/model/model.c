@@ -308,7 +308,7 @@ static ott_status check_context_ranks(const model_options *o) {
                        (long long)o->heads, tp, cp, (long long)(o->heads / tp));
 }
 
-/* Opens the constants that DoRA adapters read (nn/linear/dora.h), for the largest layer with such an adapter. */
+/* Opens the constants that DoRA adapters read (nn/linear/dora.h), for the largest such layer. */
 static ott_status open_adapter_tables(model *m) {
     int64_t outputs = 0, inputs = 0;
     for (int i = 0; i < m->modules.count; i++) {

@@ -1,6 +1,6 @@
 /*
- * api/module/module: the tree of nodes of a public module: one node per named layer, with its parameters and the
- * state that forward saves for backward. Internal to this folder.
+ * api/module/module: the tree of nodes of a public module: one node per named layer, with its parameters and
+ * the state that forward saves for backward. Internal to this folder.
  *
  * A node has a kind (module_table) and a body. The body of a composite layer (attention, mlp, transformer
  * layer) contains the nn layers of its parts. The nodes of the parts point to these layers, and have their

@@ -1,7 +1,7 @@
 /*
- * cpu/attention/attention: functions that attention.c and attention_backward.c share. Keys are processed in tiles of
- * TILE keys. Scores are transposed, [key][query]: a lane is a query, so the softmax of a query needs no
- * operation across lanes.
+ * cpu/attention/attention: functions that attention.c and attention_backward.c share. Keys are processed in
+ * tiles of TILE keys. Scores are transposed, [key][query]: a lane is a query, so the softmax of a query needs
+ * no operation across lanes.
  *
  * Positions count from the start of the document. Packed arrays are fp32. Their rows have `width` elements:
  * head_dim rounded up to a multiple of 16 and padded with 0. Rows beyond the document are 0.

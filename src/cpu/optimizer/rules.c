@@ -1,5 +1,5 @@
-/* cpu/optimizer/rules: update rules other than AdamW, as tensor/rules/update.h defines them for an element, and
-   Muon's ops around its matrix products. */
+/* cpu/optimizer/rules: update rules other than AdamW, as tensor/rules/update.h defines them for an element,
+   and Muon's ops around its matrix products. */
 #include "cpu/optimizer/stochastic.h"
 #include "tensor/rules/update.h"
 

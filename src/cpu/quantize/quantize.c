@@ -1,5 +1,5 @@
 /*
- * cpu/quantize/quantize: quantizes a tensor for its rowwise and columnwise use (fp8/recipe.h): amaxes, scales, codes.
+ * cpu/quantize/quantize: quantizes a tensor for its rowwise and columnwise use: amaxes, scales, codes.
  *
  * The work is split into units. A unit has as many rows as the highest scale block, and as many columns as
  * fit the second-level cache. A first pass computes every amax, and also codes whose scale is known in this

@@ -1,6 +1,7 @@
 /*
- * cuda/attention/attention_graph: causal attention, forward and backward, as a graph of tensors and operations. The
- * graph is plain data: cuda/attention/attention_cudnn lowers it to cuDNN, and a test interprets it on the CPU.
+ * cuda/attention/attention_graph: causal attention, forward and backward, as a graph of tensors and
+ * operations. The graph is plain data: cuda/attention/attention_cudnn lowers it to cuDNN, and a test
+ * interprets it on the CPU.
  *
  * cuDNN's Hopper engines recognize exactly these operations, in this order and with these scratch layouts, as
  * one fused kernel. NVIDIA's cudnn-frontend documents the pattern (composite SDPA nodes).

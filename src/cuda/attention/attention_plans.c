@@ -1,4 +1,4 @@
-/* cuda/attention/attention_plans: decides when to use cuDNN, caches plans, and reserves workspace for scratch. */
+/* cuda/attention/attention_plans: decides when to use cuDNN, caches plans, and reserves workspace. */
 #include "cuda/attention/attention_plans.h"
 #include "base/log.h"
 #include "cuda/attention/attention_check.h"

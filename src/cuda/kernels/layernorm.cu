@@ -1,5 +1,6 @@
-/* cuda/kernels/layernorm: LayerNorm forward and backward. Half a warp has a row: 16 threads, one for each lane of
-   SUM16 (tensor/ops.def). Later passes read the row from the cache. A thread rereads only its own writes. */
+/* cuda/kernels/layernorm: LayerNorm forward and backward. Half a warp has a row: 16 threads, one for each
+   lane of SUM16 (tensor/ops.def). Later passes read the row from the cache. Threads reread only their
+   writes. */
 #include "cuda/gemm/chain.h"
 #include "cuda/kernels/kernels.h"
 #include "cuda/kernels/row.h"

@@ -1,7 +1,7 @@
-/* cuda/kernels/norm: RMSNorm forward and backward. For a wide row, a block of threads keeps the row in registers and
-   writes the terms of its sum to shared memory. Then 16 threads add the terms, each for one lane of SUM16
-   (tensor/ops.def). For a narrow row, 16 threads add one lane each, and the second pass reads the row from
-   the cache. So each tensor is read or written once. A thread rereads only its own writes. */
+/* cuda/kernels/norm: RMSNorm forward and backward. For a wide row, a block of threads keeps the row in
+   registers and writes the terms of its sum to shared memory. Then 16 threads add the terms, each for one
+   lane of SUM16 (tensor/ops.def). For a narrow row, 16 threads add one lane each, and the second pass reads
+   the row from the cache. So each tensor is read or written once. A thread rereads only its own writes. */
 #include "cuda/gemm/chain.h"
 #include "cuda/kernels/kernels.h"
 #include "cuda/kernels/row.h"

@@ -1,5 +1,5 @@
-/* cuda/kernels/quantize: functions that quantize. A quantize_use describes one use (rowwise or columnwise) of a
-   quantized tensor (tensor/qtensor.h): the elements of each scale group, and the memory of the codes. */
+/* cuda/kernels/quantize: functions that quantize. A quantize_use describes one use (rowwise or columnwise) of
+   a quantized tensor (tensor/qtensor.h): the elements of each scale group, and the memory of the codes. */
 #ifndef CUDA_KERNELS_QUANTIZE_H
 #define CUDA_KERNELS_QUANTIZE_H
 

@@ -1,6 +1,6 @@
-/* cuda/kernels/route: chooses experts for tokens, computes routing weights and losses, and sorts the assignments of
-   tokens by expert. A thread has a token; in route_balance, it has one expert and some tokens. In the sort, a
-   thread block has one expert, and reads the choices of all tokens from the cache. */
+/* cuda/kernels/route: chooses experts for tokens, computes routing weights and losses, and sorts the
+   assignments of tokens by expert. A thread has a token; in route_balance, it has one expert and some tokens.
+   In the sort, a thread block has one expert, and reads the choices of all tokens from the cache. */
 #include "cuda/kernels/kernels.h"
 #include "cuda/view.h"
 

@@ -1,6 +1,6 @@
-/* cuda/kernels/tile: finds amaxes, scales and codes of a tensor in memory, or of a tensor that the kernel produces. A
-   thread block has a tile of 128 x 128 elements in registers. If a scale group spans several tiles, its amax
-   is raised with atomicMax, so the order of the tiles does not matter. */
+/* cuda/kernels/tile: finds amaxes, scales and codes of a tensor in memory, or of a tensor that the kernel
+   produces. A thread block has a tile of 128 x 128 elements in registers. If a scale group spans several
+   tiles, its amax is raised with atomicMax, so the order of the tiles does not matter. */
 #ifndef CUDA_KERNELS_TILE_H
 #define CUDA_KERNELS_TILE_H
 

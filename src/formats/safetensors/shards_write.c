@@ -1,6 +1,6 @@
 /*
- * formats/safetensors/shards_write: the writer. Before it writes the first byte, it decides which file gets which tensor,
- * as transformers does. One file is open at a time.
+ * formats/safetensors/shards_write: the writer. Before it writes the first byte, it decides which file gets
+ * which tensor, as transformers does. One file is open at a time.
  */
 #define _GNU_SOURCE /* declares unlink */
 #include "formats/safetensors/shards.h"

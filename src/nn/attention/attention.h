@@ -1,7 +1,8 @@
 /*
- * nn/attention/attention: causal self-attention with grouped heads (GQA): q, k, v projections, rotary embedding,
- * attention, output projection. attention_project runs the output projection separately, so that
- * recomputation can skip it. q, k and v come from three projections, one fused one, or MLA (nn/attention/latent.h).
+ * nn/attention/attention: causal self-attention with grouped heads (GQA): q, k, v projections, rotary
+ * embedding, attention, output projection. attention_project runs the output projection separately, so that
+ * recomputation can skip it. q, k and v come from three projections, one fused one, or MLA
+ * (nn/attention/latent.h).
  */
 #ifndef NN_ATTENTION_ATTENTION_H
 #define NN_ATTENTION_ATTENTION_H
@@ -15,9 +16,8 @@
 typedef struct attention {
     linear qkv; /* fused projection with the rows of q, k, v in this order; weight NULL: three projections */
     linear q, k, v, o;
-    norm q_norm,
-        k_norm; /* QK norms before rotation (nn/attention/head_norm.h), not used with qkv; weight NULL: none */
-    latent latent; /* MLA: computes k, v and, if latent.query exists, q; shape.key_rank 0: no MLA */
+    norm q_norm, k_norm; /* QK norms before rotation (head_norm.h), not used with qkv; weight NULL: none */
+    latent latent;       /* MLA: computes k, v and, if latent.query exists, q; shape.key_rank 0: no MLA */
     /* Numbers of heads on this rank, and columns of a head in the attention kernel. With MLA, head_dim is the
        larger of the widths of a q or k head and of a v head. */
     int64_t heads, kv_heads, head_dim;

@@ -1,4 +1,4 @@
-/* nn/attention/context_ranks: all-to-all of heads and tokens: each rank sends one block of rows to every rank. */
+/* nn/attention/context_ranks: all-to-all of heads and tokens: each rank sends a block of rows to each. */
 #include "nn/attention/context_ranks.h"
 #include "base/text/size.h"
 

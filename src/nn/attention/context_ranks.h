@@ -1,10 +1,10 @@
 /*
- * nn/attention/context_ranks: context parallelism: each rank has a slice of a micro-batch's tokens. Only attention
- * reads other ranks' tokens. Before attention, an all-to-all gives each rank some heads of all tokens,
- * instead of all heads of its own tokens (DeepSpeed-Ulysses, Jacobs et al. 2023). A second all-to-all after
- * attention reverses this. As a rank has all tokens of its heads, a causal mask gives all ranks the same
- * amount of work, and documents, windows and positions need no adjustment. Results equal one rank's, bit for
- * bit, except for sums of the gradients of copied keys and values.
+ * nn/attention/context_ranks: context parallelism: each rank has a slice of a micro-batch's tokens. Only
+ * attention reads other ranks' tokens. Before attention, an all-to-all gives each rank some heads of all
+ * tokens, instead of all heads of its own tokens (DeepSpeed-Ulysses, Jacobs et al. 2023). A second all-to-all
+ * after attention reverses this. As a rank has all tokens of its heads, a causal mask gives all ranks the
+ * same amount of work, and documents, windows and positions need no adjustment. Results equal one rank's, bit
+ * for bit, except for sums of the gradients of copied keys and values.
  *
  * Rank r of C has rows [r T/C, (r+1) T/C) of the T tokens, and query heads [r H/C, (r+1) H/C). Each rank gets
  * the key and value heads that its query heads read. If query heads on several ranks read the same key head,

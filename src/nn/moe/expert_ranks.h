@@ -1,6 +1,6 @@
 /*
- * nn/moe/expert_ranks: expert parallelism (Lepikhin et al. 2020). Each rank holds an equal number of experts, in
- * rank order, and its own tokens. An all-to-all sends rows, sorted by expert, to the experts' ranks
+ * nn/moe/expert_ranks: expert parallelism (Lepikhin et al. 2020). Each rank holds an equal number of experts,
+ * in rank order, and its own tokens. An all-to-all sends rows, sorted by expert, to the experts' ranks
  * (dispatch); another returns the outputs (combine).
  *
  * Received rows are ordered by sending rank, then by expert. Each GEMM runs once for each sending rank. So

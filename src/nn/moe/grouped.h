@@ -1,7 +1,7 @@
 /*
- * nn/moe/grouped: GEMMs of expert weights w[experts][out, in]. Each expert's matrix is multiplied with its own
- * rows of x. In FP8, the results have the same bits as if each expert were a separate linear layer, with its
- * own codes and scales. Each GEMM casts the expert weights from the master again.
+ * nn/moe/grouped: GEMMs of expert weights w[experts][out, in]. Each expert's matrix is multiplied with its
+ * own rows of x. In FP8, the results have the same bits as if each expert were a separate linear layer, with
+ * its own codes and scales. Each GEMM casts the expert weights from the master again.
  *
  * Row counts are known only on the device, so buffers have room for the maximum.
  */
