@@ -79,7 +79,7 @@ static bool any_of(const module_list *list, bool linears, name_test test, const 
 
 /* ---- the nearest name ---- */
 
-/* Writes a pattern's longest part without wildcards. Cuts dots off the start and end of the part. */
+/* Writes a pattern's longest part without wildcards. Removes dots from the start and end of the part. */
 static void literal_part(const char *pattern, char out[NAME_BYTES]) {
     size_t best = 0;
     out[0] = '\0';
