@@ -53,7 +53,7 @@ ott_status cuda_layernorm_backward(exec *cx, const layernorm_backward_args *a) {
 ott_status cuda_swiglu_forward(exec *cx, const swiglu_forward_args *a) {
     quantize_uses made;
     TRY(cuda_quantize_begin(cx, "swiglu_forward", a->q, QUANTIZE_BY_TILES, &made));
-    TRY(cuda_check(swiglu_forward_launch(a->gate, a->up, a->y, &made, cuda_stream(cx)), "swiglu_forward"));
+    TRY(cuda_check(swiglu_forward_launch(a, &made, cuda_stream(cx)), "swiglu_forward"));
     return cuda_quantize_finish(cx, "swiglu_forward", a->y, a->q, &made);
 }
 
@@ -61,8 +61,7 @@ ott_status cuda_swiglu_backward(exec *cx, const swiglu_backward_args *a) {
     quantize_uses made[2];
     TRY(cuda_quantize_begin(cx, "swiglu_backward", a->q_gate, QUANTIZE_BY_TILES, &made[0]));
     TRY(cuda_quantize_begin(cx, "swiglu_backward", a->q_up, QUANTIZE_BY_TILES, &made[1]));
-    TRY(cuda_check(swiglu_backward_launch(a->dy, a->gate, a->up, a->dgate, a->dup, made, cuda_stream(cx)),
-                   "swiglu_backward"));
+    TRY(cuda_check(swiglu_backward_launch(a, made, cuda_stream(cx)), "swiglu_backward"));
     TRY(cuda_quantize_finish(cx, "swiglu_backward", a->dgate, a->q_gate, &made[0]));
     return cuda_quantize_finish(cx, "swiglu_backward", a->dup, a->q_up, &made[1]);
 }

@@ -27,11 +27,10 @@ cudaError_t kernels_find(void);
    fills it. A heading names the quantize_producer of the kernels below it. */
 
 /* ---- swiglu.cu: QUANTIZE_BY_TILES ---- */
-cudaError_t swiglu_forward_launch(const tensor *gate, const tensor *up, const tensor *y,
-                                  const quantize_uses *uses, cudaStream_t stream);
+cudaError_t swiglu_forward_launch(const swiglu_forward_args *a, const quantize_uses *uses,
+                                  cudaStream_t stream);
 /* uses[0]: quantized copies of dgate; uses[1]: quantized copies of dup. */
-cudaError_t swiglu_backward_launch(const tensor *dy, const tensor *gate, const tensor *up,
-                                   const tensor *dgate, const tensor *dup, const quantize_uses uses[2],
+cudaError_t swiglu_backward_launch(const swiglu_backward_args *a, const quantize_uses uses[2],
                                    cudaStream_t stream);
 
 /* ---- norm.cu: QUANTIZE_BY_ROWS for wide rows (norm_is_wide); no quantized copies of narrow rows ---- */

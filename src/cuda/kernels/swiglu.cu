@@ -59,24 +59,24 @@ template <class S> static cudaError_t launch_swiglu(const S &s, bool quantizes, 
     return cudaGetLastError();
 }
 
-extern "C" cudaError_t swiglu_forward_launch(const tensor *gate, const tensor *up, const tensor *y,
-                                             const quantize_uses *uses, cudaStream_t stream) {
-    view g = view_of(gate), u = view_of(up), to = view_of(y);
+extern "C" cudaError_t swiglu_forward_launch(const swiglu_forward_args *a, const quantize_uses *uses,
+                                             cudaStream_t stream) {
+    view g = view_of(a->gate), u = view_of(a->up), to = view_of(a->y);
     if (uses->count == 0) view_flatten(g, u, to);
-    WITH_DTYPE(gate->dtype, D, {
+    WITH_DTYPE(a->gate->dtype, D, {
         swiglu_forward<D> s = {g.rows, g.columns, g, u, {to}, {*uses}};
         return launch_swiglu(s, uses->count > 0, stream);
     });
     return cudaSuccess;
 }
 
-extern "C" cudaError_t swiglu_backward_launch(const tensor *dy, const tensor *gate, const tensor *up,
-                                              const tensor *dgate, const tensor *dup,
-                                              const quantize_uses uses[2], cudaStream_t stream) {
-    view d = view_of(dy), g = view_of(gate), u = view_of(up), to_gate = view_of(dgate), to_up = view_of(dup);
+extern "C" cudaError_t swiglu_backward_launch(const swiglu_backward_args *a, const quantize_uses uses[2],
+                                              cudaStream_t stream) {
+    view d = view_of(a->dy), g = view_of(a->gate), u = view_of(a->up);
+    view to_gate = view_of(a->dgate), to_up = view_of(a->dup);
     bool quantizes = uses[0].count + uses[1].count > 0;
     if (!quantizes) view_flatten(d, g, u, to_gate, to_up);
-    WITH_DTYPE(dy->dtype, D, {
+    WITH_DTYPE(a->dy->dtype, D, {
         swiglu_backward<D> s = {g.rows, g.columns, d, g, u, {to_gate, to_up}, {uses[0], uses[1]}};
         return launch_swiglu(s, quantizes, stream);
     });
