@@ -35,13 +35,6 @@ static ott_status run_token(bench *b, void *state) {
     return model_cache_extend(s->cache, &token, 1, s->logits);
 }
 
-static ott_status count_weight(void *user, linear *l) {
-    generator *s = user;
-    int64_t size = dtype_bytes(l->spec.fp8 ? OTT_E4M3 : l->spec.activation);
-    s->weight_bytes += (double)(l->in * l->out * size);
-    return OTT_OK;
-}
-
 /* Opens the model as `ottava generate` does. */
 static ott_status open_generator(bench *b, const char *precision, generator *s) {
     const char *preset = b->options->preset ? b->options->preset : "124M";
@@ -54,7 +47,10 @@ static ott_status open_generator(bench *b, const char *precision, generator *s) 
     TRY(model_open(from->device, &from->shape, MODEL_INFERENCE, WINDOW, &s->m));
     TRY(model_initialize(s->m, 1, 0));
     TRY(model_convert(s->m, &options.convert, NULL));
-    TRY(model_visit_linears(s->m, count_weight, s));
+    int at = 0;
+    for (linear *l; (l = model_next_linear(s->m, &at));)
+        s->weight_bytes +=
+            (double)(l->in * l->out * dtype_bytes(l->spec.fp8 ? OTT_E4M3 : l->spec.activation));
     TRY(model_pack(s->m));
     TRY(model_cache_open(s->m, b->log, WINDOW, &s->cache));
     TRY(mem_alloc_array(from->account, MEM_OTHER, from->shape.vocab, sizeof(float), "logits", &s->logits));

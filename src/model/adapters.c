@@ -229,7 +229,7 @@ ott_status adapters_make(arena *memory, const model_options *o, const model_modu
 ott_status adapters_norms(exec *cx, const linear *l, float *norms) {
     plan_buffer buffer;
     tensor w;
-    TRY(linear_open_values(cx, l, false, &w, &buffer));
+    TRY(weight_open_values(cx, &l->source, &w, &buffer));
     TRY(dora_norms(cx, l->lora, &w, norms));
     return plan_close(cx->plan, &buffer);
 }

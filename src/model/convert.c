@@ -31,9 +31,29 @@ static ott_status note_verdict(conversion *c, linear *l, const convert_verdict *
     return OTT_OK;
 }
 
+/* OTT_ERR_CONFIG if tensor parallelism splits a scale block between ranks. */
+static ott_status check_scale_blocks(const linear *l, const linear_spec *spec) {
+    const tensor_shard shards[TENSOR_COUNT] = {linear_shard(l, TENSOR_INPUT), linear_shard(l, TENSOR_WEIGHT),
+                                               linear_shard(l, TENSOR_GRAD_OUTPUT)};
+    int64_t size, rows;
+    for (int64_t row = 0; row < l->out; row += rows) {
+        rows = parameter_rows_at(&l->weight->local, row, l->out - row).count;
+        /* tensor parallelism does not split tokens, the rows of input and grad_output */
+        if (!shard_fits_blocks(&shards[TENSOR_INPUT], &spec->input, 0, l->in, &size) ||
+            !shard_fits_blocks(&shards[TENSOR_WEIGHT], &spec->weight, rows, l->in, &size) ||
+            !shard_fits_blocks(&shards[TENSOR_GRAD_OUTPUT], &spec->grad_output, 0, rows, &size))
+            return status_fail(
+                OTT_ERR_CONFIG,
+                "%s: with distributed.tp = %d a rank's part of the weight is %lld x %lld, which splits "
+                "scale blocks of %lld; use fewer ranks, or a recipe without blocks",
+                l->name, l->ranks.group->size, (long long)rows, (long long)l->in, (long long)size);
+    }
+    return OTT_OK;
+}
+
 /* Checks the dimensions of this rank's shard of the weight; convert_judge has checked the full weight's. */
 static ott_status check_rank_part(const convert_options *o, const linear *l, const linear_spec *spec) {
-    if (!spec->fp8 || convert_takes_dimensions(o, l->in, l->out)) return linear_check_blocks(l, spec);
+    if (!spec->fp8 || convert_takes_dimensions(o, l->in, l->out)) return check_scale_blocks(l, spec);
     return status_fail(
         OTT_ERR_CONFIG,
         "%s: with distributed.tp = %d a rank's part of the weight is %lld x %lld, but FP8 requires multiples "
@@ -74,7 +94,7 @@ static ott_status convert_linear(conversion *c, const model_module *e) {
         recipe_compile(v.recipe, c->m->activation, &spec);
         if (e->role == ROLE_ROUTER) recipe_compile(recipe_high_precision(OTT_F32), OTT_F32, &spec);
         TRY(e->rank == 3 ? convert_expert_weights(c, l, &spec) : check_rank_part(o, l, &spec));
-        l->requantizes = c->m->store.options.regather_for_backward;
+        l->source.requantizes = c->m->store.options.regather_for_backward;
         TRY(linear_set_spec(l, c->m->device, &spec));
     }
     linear_delayed_requests(l, c->wanted + (int64_t)c->summary.linears++ * TENSOR_COUNT);
@@ -115,7 +135,7 @@ static ott_status check_smooth(const linear *down) {
     if (down->weight->shard.rows_per_rank)
         return status_fail(OTT_ERR_CONFIG, text, down->name, "sharded weights",
                            "use distributed.dp_replicate instead of dp_shard");
-    if (down->lora || linear_keeps_codes(down))
+    if (down->lora || down->weight->codes)
         return status_fail(OTT_ERR_CONFIG, text, down->name, "adapters and weights that are stored in FP8",
                            "train all weights");
     return OTT_OK;

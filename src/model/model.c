@@ -182,8 +182,7 @@ static ott_status bind_module(model *m, model_module *e) {
                               .row_ranks = o->context_ranks,
                               .split = e->split,
                               .weight = e->weight,
-                              .bias = e->balances ? NULL : e->bias,
-                              .compute_step = -1};
+                              .bias = e->balances ? NULL : e->bias};
         if (e->lora_a) TRY(adapters_make(m->names, o, e, e->linear, &m->adapter_tables, &e->linear->lora));
         if (e->balances) m->blocks[e->layer].moe.bias = e->bias;
         break;
@@ -390,18 +389,11 @@ ott_status model_open(device *d, const model_options *o, model_use use, int64_t 
     return *out = m, OTT_OK;
 }
 
-/* Releases the linear layers of this pipeline stage. If model_open failed, pointers to layers may be NULL. */
-static void release_linears(model *m) {
-    for (int i = 0; i < m->modules.count; i++) {
-        const model_module *e = &m->modules.items[i];
-        if (e->kind == MODULE_LINEAR && e->linear) linear_release(e->linear, m->device);
-    }
-}
-
 void model_close(model *m) {
     if (!m) return;
     device *d = m->device;
-    release_linears(m);
+    int at = 0;
+    for (linear *l; (l = model_next_linear(m, &at));) weight_release(&l->source, d);
     store_close(&m->store, d);
     delayed_store_release(&m->delayed, d);
     balance_close(m);
@@ -457,10 +449,12 @@ double model_flops_per_token(const model *m, int64_t seq_len) {
            6.0 * (double)(o->layers * o->heads * widths) * (double)seq_len;
 }
 
-ott_status model_visit_linears(model *m, model_linear_visit visit, void *user) {
-    for (int i = 0; i < m->modules.count; i++)
-        if (m->modules.items[i].kind == MODULE_LINEAR) TRY(visit(user, m->modules.items[i].linear));
-    return OTT_OK;
+linear *model_next_linear(const model *m, int *at) {
+    while (*at < m->modules.count) {
+        const model_module *e = &m->modules.items[(*at)++];
+        if (e->kind == MODULE_LINEAR && e->linear) return e->linear;
+    }
+    return NULL;
 }
 
 ott_status model_connect(model *m) {
@@ -470,55 +464,32 @@ ott_status model_connect(model *m) {
     return pipeline_is_last(m->options.stage) ? loss_connect(&m->loss, &m->final_specs) : OTT_OK;
 }
 
-static ott_status mark_stale(void *user, linear *l) {
-    (void)user;
-    l->compute_step = l->quantized_step = -1;
-    return OTT_OK;
-}
-
 void model_weights_changed(model *m) {
-    (void)model_visit_linears(m, mark_stale, NULL);
-}
-
-static ott_status mark_made(void *user, linear *l) {
-    if (!linear_weight_is_fixed(l) || l->compute_step < 0) l->compute_step = *(const int64_t *)user;
-    return OTT_OK;
+    int at = 0;
+    for (linear *l; (l = model_next_linear(m, &at));) weight_changed(&l->source);
 }
 
 void model_weights_made(model *m, int64_t step) {
-    (void)model_visit_linears(m, mark_made, &step);
-}
-
-static ott_status fuse_quantize(void *user, linear *l) {
-    const optimizer_rule *rule = user;
-    if (rule->can_quantize(l->weight)) linear_fuse_quantize(l);
-    return OTT_OK;
+    int at = 0;
+    for (linear *l; (l = model_next_linear(m, &at));) weight_made(&l->source, step);
 }
 
 void model_fuse_quantize(model *m) {
     const optimizer_rule *rule = m->options.optimizer;
-    if (rule && rule->can_quantize) (void)model_visit_linears(m, fuse_quantize, (void *)(uintptr_t)rule);
-}
-
-static ott_status mark_quantized(void *user, linear *l) {
-    if (l->optimizer_quantizes) l->quantized_step = *(const int64_t *)user;
-    return OTT_OK;
+    int at = 0;
+    if (!rule || !rule->can_quantize) return;
+    for (linear *l; (l = model_next_linear(m, &at));)
+        if (rule->can_quantize(l->weight)) weight_fuse(&l->source);
 }
 
 void model_mark_quantized(model *m, int64_t step) {
-    (void)model_visit_linears(m, mark_quantized, &step);
+    int at = 0;
+    for (linear *l; (l = model_next_linear(m, &at));) weight_updated(&l->source, step);
 }
 
-static ott_status quantize_weight(void *user, linear *l) {
-    return linear_quantize_weight(user, l);
-}
-
-ott_status model_quantize_weights(exec *cx, model *m) {
-    return model_visit_linears(m, quantize_weight, cx);
-}
-
-static ott_status update_scales(void *user, linear *l) {
-    for (int t = 0; t < TENSOR_COUNT; t++) TRY(delayed_updates_add(user, &l->delayed[t]));
+ott_status model_prepare_replay(exec *cx, model *m) {
+    int at = 0;
+    for (linear *l; (l = model_next_linear(m, &at));) TRY(weight_prepare_replay(cx, &l->source));
     return OTT_OK;
 }
 
@@ -530,6 +501,8 @@ ott_status model_update_scales(exec *cx, model *m, group *g) {
         if (parts[i]) TRY(group_all_reduce(parts[i], cx, &m->delayed.seen, REDUCE_MAX));
     TRY(delayed_reduce(cx, &m->delayed, g));
     delayed_updates u = {.cx = cx};
-    TRY(model_visit_linears(m, update_scales, &u));
+    int at = 0;
+    for (linear *l; (l = model_next_linear(m, &at));)
+        for (int k = 0; k < TENSOR_COUNT; k++) TRY(delayed_updates_add(&u, &l->delayed[k]));
     return delayed_updates_flush(&u);
 }

@@ -87,22 +87,22 @@ int64_t model_matmul_weights(const model *m);
 /* FLOPs per token of a training step, as torchtitan counts: 6 for each weight of model_matmul_weights.
    Attention adds 6 x layers x heads x seq_len x (width of a q head + width of a v head). */
 double model_flops_per_token(const model *m, int64_t seq_len);
-/* Calls `visit` for each linear layer of this stage, in forward order, until an error. */
-typedef ott_status (*model_linear_visit)(void *user, linear *l);
-ott_status model_visit_linears(model *m, model_linear_visit visit, void *user);
+/* Returns the next linear layer of this stage, in forward order; NULL after the last. Begin with *at = 0. */
+linear *model_next_linear(const model *m, int *at);
 /* Sets which quantized copies each activation needs, by the specs of its readers. Call it if specs change. */
 ott_status model_connect(model *m);
 /* Delayed scaling: reduces amaxes over g and computes the next scales. Call it after a micro-batch. */
 ott_status model_update_scales(exec *cx, model *m, group *g);
 /* Marks all compute weights as out of date. Call it if anything but the optimizer changed the masters. */
 void model_weights_changed(model *m);
-/* Marks all compute weights as made in step `step`; -1: as out of date. Fixed weights stay up to date. */
+/* Marks all compute weights as made in step `step`. */
 void model_weights_made(model *m, int64_t step);
-/* Makes the optimizer step also quantize the weights, until the next model_convert (nn/linear/linear.h). */
+/* Makes the optimizer step also quantize the weights, until the next model_convert (nn/weight/weight.h). */
 void model_fuse_quantize(model *m);
 /* Call after optimizer step `step`: marks the weights that it quantizes as quantized in this step. */
 void model_mark_quantized(model *m, int64_t step);
-/* Quantizes the weights that optimizer steps quantize. Call it if no step came before, as after loading. */
-ott_status model_quantize_weights(exec *cx, model *m);
+/* Before the replay of a graph that makes compute weights: marks them as out of date, except those that never
+   change. Quantizes the weights that no optimizer step has quantized for cx->step, as after loading. */
+ott_status model_prepare_replay(exec *cx, model *m);
 
 #endif

@@ -1,17 +1,14 @@
 /* model/pack: packs the linear layers' weights, and moves the other parameters to a smaller allocation. */
 #include "model/pack.h"
 
-typedef struct packing {
-    exec cx;
-    model *m;
-} packing;
-
-/* Packs a layer's weight. Then the master is not needed, except as the embedding that a tied head shares. */
-static ott_status pack_linear(void *user, linear *l) {
-    packing *p = user;
-    TRY(linear_pack(&p->cx, l, &p->m->packed_weights));
-    if (l->packed.t.data && l->weight != p->m->embedding.weight)
-        l->weight->value.data = l->weight->shard.value.data = NULL;
+/* Packs the weights. Then a master is not needed, except as the embedding that a tied head shares. */
+static ott_status pack_weights(exec *cx, model *m) {
+    int at = 0;
+    for (linear *l; (l = model_next_linear(m, &at));) {
+        TRY(weight_pack(cx, &l->source, &m->packed_weights));
+        if (l->source.kind == &weight_packed && l->weight != m->embedding.weight)
+            l->weight->value.data = l->weight->shard.value.data = NULL;
+    }
     return OTT_OK;
 }
 
@@ -30,23 +27,19 @@ static ott_status move_parameters(model *m, void *store, int64_t *bytes) {
     return OTT_OK;
 }
 
-static ott_status pack_linears(model *m) {
-    packing p = {.cx = {.device = m->device}, .m = m};
-    TRY(plan_create(m->device, &p.cx.plan));
-    plan_immediate(p.cx.plan);
-    ott_status status = model_visit_linears(m, pack_linear, &p);
-    plan_destroy(p.cx.plan);
-    return status;
-}
-
 ott_status model_pack(model *m) {
     int64_t bytes;
     void *store;
+    exec cx = {.device = m->device};
     m->packed = true;
-    TRY(pack_linears(m));
+    TRY(plan_create(m->device, &cx.plan));
+    plan_immediate(cx.plan);
+    ott_status status = pack_weights(&cx, m);
+    plan_destroy(cx.plan);
+    if (status != OTT_OK) return status;
     TRY(move_parameters(m, NULL, &bytes));
     TRY(device_allocate(m->device, MEM_PARAM, bytes, "parameters", &store));
-    ott_status status = move_parameters(m, store, &bytes);
+    status = move_parameters(m, store, &bytes);
     if (status == OTT_OK) status = device_synchronize(m->device);
     if (status != OTT_OK) return device_release(m->device, store), status;
     device_release(m->device, m->values);

@@ -20,7 +20,7 @@ void model_slot_close(const model *m, model_slot *slot) {
 
 /* ---- which uses (rowwise, columnwise) of a unit's weights a pass needs ---- */
 
-enum { BOTH_USES = STORE_ROWWISE | STORE_COLUMNWISE };
+enum { BOTH_USES = WEIGHT_ROWWISE | WEIGHT_COLUMNWISE };
 
 /* True if weights stay gathered from forward to backward, like the head's: its backward follows at once. */
 static bool is_kept_gathered(const exec *cx, const model *m, int unit) {
@@ -36,13 +36,13 @@ static bool is_kept_gathered(const exec *cx, const model *m, int unit) {
 }
 
 static int forward_uses(const exec *cx, const model *m, int unit) {
-    return is_kept_gathered(cx, m, unit) ? BOTH_USES : STORE_ROWWISE;
+    return is_kept_gathered(cx, m, unit) ? BOTH_USES : WEIGHT_ROWWISE;
 }
 
 /* Backward reads weights columnwise. Recomputing GEMMs also reads them rowwise. */
 static int backward_uses(const model *m, int64_t layer) {
     checkpointing c = m->blocks[layer].checkpointing;
-    return c == CHECKPOINT_FULL || c == CHECKPOINT_SELECTIVE ? BOTH_USES : STORE_COLUMNWISE;
+    return c == CHECKPOINT_FULL || c == CHECKPOINT_SELECTIVE ? BOTH_USES : WEIGHT_COLUMNWISE;
 }
 
 static ott_status gather_forward(exec *cx, model *m, int unit) {

@@ -110,20 +110,20 @@ static ott_status give_parameters(model *m) {
                      last ? (int)(m->parameters + m->parameter_count - last) : 0);
 }
 
-static ott_status give_linears(model *m) {
+static ott_status give_weights(model *m) {
     for (int pass = 0; pass < 2; pass++) /* pass 0 counts, pass 1 fills */
         for (int i = 0; i < m->modules.count; i++) {
             const model_module *e = &m->modules.items[i];
             if (e->kind != MODULE_LINEAR) continue;
             store_unit *u = unit_of(m, e);
-            void *memory = u->linears;
+            void *memory = u->weights;
             if (pass == 1 && !memory) {
-                TRY(arena_alloc(m->names, u->linear_count * (int64_t)sizeof *u->linears, &memory));
-                u->linears = memory;
-                u->linear_count = 0;
+                TRY(arena_alloc(m->names, u->weight_count * (int64_t)sizeof *u->weights, &memory));
+                u->weights = memory;
+                u->weight_count = 0;
             }
-            if (pass == 1) u->linears[u->linear_count] = e->linear;
-            u->linear_count++;
+            if (pass == 1) u->weights[u->weight_count] = &e->linear->source;
+            u->weight_count++;
         }
     return OTT_OK;
 }
@@ -241,7 +241,7 @@ ott_status storage_open(model *m, model_use use) {
         TRY(expert_ranks_open(&m->expert_ranks, m->names, m->options.expert_ranks, m->options.moe.experts));
     }
     TRY(give_parameters(m));
-    TRY(give_linears(m));
+    TRY(give_weights(m));
     TRY(store_open(&m->experts, m->names));
     TRY(store_open(&m->store, m->names));
     TRY(divide_parameters(m));

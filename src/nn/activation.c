@@ -119,18 +119,9 @@ const qtensor *activation_copy(const activation *e, int index) {
     return index < 0 ? NULL : &e->q.item[index];
 }
 
-/* Makes *d a view of rows [first, first + count): they start at a block's first row, or are in one block. */
-static ott_status select_rows(qdata *d, const cast_spec *s, int64_t first, int64_t count, bool rows_are_mn) {
-    if (!cast_spec_is_fp8(s)) return OTT_OK;
-    scale_block block = granularity_block(s->grain);
-    int64_t size = rows_are_mn ? block.mn : block.k;
-    STATUS_REQUIRE(size == INT64_MAX || first % size == 0 || first % size + count <= size);
-    int64_t skipped = first / size * (rows_are_mn ? d->mn_step : d->k_step);
-    d->data = (char *)d->data + qtensor_index(d, first, 0);
-    d->amax += skipped;
-    d->scale += skipped;
-    d->scale_inv += skipped;
-    return OTT_OK;
+/* True if rows [first, first + count) begin at a scale block or are in one block of `block` rows. */
+static bool fits_block(const cast_spec *s, int64_t block, int64_t first, int64_t count) {
+    return !cast_spec_is_fp8(s) || block == INT64_MAX || first % block == 0 || first % block + count <= block;
 }
 
 ott_status activation_rows(const activation *e, int64_t first, int64_t count, activation *view) {
@@ -138,10 +129,10 @@ ott_status activation_rows(const activation *e, int64_t first, int64_t count, ac
     if (e->t.data) view->t = tensor_rows(e->t, first, count);
     view->t.rows = count;
     for (int i = 0; i < view->q.count; i++) {
-        qtensor *q = &view->q.item[i];
-        q->rows = count;
-        TRY(select_rows(&q->rowwise, &q->spec.rowwise, first, count, true));
-        TRY(select_rows(&q->columnwise, &q->spec.columnwise, first, count, false));
+        const quant_spec *s = &view->q.item[i].spec;
+        STATUS_REQUIRE(fits_block(&s->rowwise, granularity_block(s->rowwise.grain).mn, first, count) &&
+                       fits_block(&s->columnwise, granularity_block(s->columnwise.grain).k, first, count));
+        view->q.item[i] = qtensor_group(&e->q.item[i], 0, first, count);
     }
     return OTT_OK;
 }

@@ -65,8 +65,8 @@ ott_status mlp_forward(exec *cx, mlp *m, const activation *x, mlp_saved *s) {
 
 /* True if this pass uses SmoothQuant. It needs a down projection that is FP8 and not packed. */
 static bool smooths(const mlp *m) {
-    return m->smooths && !m->down.packed.t.data && cast_spec_is_fp8(&m->down.spec.input.rowwise) &&
-           cast_spec_is_fp8(&m->down.spec.weight.rowwise);
+    return m->smooths && m->down.source.kind != &weight_packed &&
+           cast_spec_is_fp8(&m->down.spec.input.rowwise) && cast_spec_is_fp8(&m->down.spec.weight.rowwise);
 }
 
 ott_status mlp_activate(exec *cx, mlp *m, mlp_saved *s) {

@@ -45,7 +45,7 @@ typedef struct parameter_shard {
     tensor value, grad;                   /* the master and its gradient */
     tensor slot[PARAMETER_SLOTS];         /* optimizer state, in the order of optimizer_rule.slot */
     tensor group_scales[PARAMETER_SLOTS]; /* scales of FP8 slots; data NULL: the slot is not FP8 */
-    qtensor quantized; /* the optimizer step's codes and scales, or just its amax (linear_fuse_quantize) */
+    qtensor quantized; /* the optimizer step's codes and scales, or just its amax (weight_fuse) */
 } parameter_shard;
 
 typedef struct parameter {

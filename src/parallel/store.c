@@ -3,8 +3,6 @@
 
 /* ---- units ---- */
 
-enum { PARTS_PER_WEIGHT = 3 };
-
 ott_status store_open(parameter_store *s, arena *memory) {
     int ranks = store_ranks(s);
     if (ranks == 1) return OTT_OK;
@@ -12,56 +10,16 @@ ott_status store_open(parameter_store *s, arena *memory) {
     for (int i = 0; i < s->unit_count; i++) {
         store_unit *u = &s->units[i];
         TRY(arena_alloc(memory, ranks * (int64_t)sizeof(int64_t), &u->rows));
-        int64_t most = u->parameter_count + PARTS_PER_WEIGHT * (int64_t)u->linear_count;
-        TRY(arena_alloc(memory, most * (int64_t)sizeof(store_part), &u->parts));
+        int64_t most = u->parameter_count + WEIGHT_PARTS * (int64_t)u->weight_count;
+        TRY(arena_alloc(memory, most * (int64_t)sizeof(weight_part), &u->parts));
     }
     return OTT_OK;
 }
 
 static bool is_weight(const store_unit *u, const parameter *p) {
-    for (int i = 0; i < u->linear_count; i++)
-        if (u->linears[i]->weight == p) return true;
+    for (int i = 0; i < u->weight_count; i++)
+        if (u->weights[i]->parameter == p) return true;
     return false;
-}
-
-static void add_unit_part(store_unit *u, store_part part) {
-    if (part.uses) u->parts[u->part_count++] = part;
-}
-
-static bool has_one_scale(const quant_spec *w) {
-    const cast_spec *use = cast_spec_is_fp8(&w->rowwise) ? &w->rowwise : &w->columnwise;
-    return use->grain == GRANULARITY_TENSOR;
-}
-
-static void add_weight(const parameter_store *s, store_unit *u, linear *l) {
-    int both = STORE_ROWWISE | STORE_COLUMNWISE,
-        fp8 = (cast_spec_is_fp8(&l->spec.weight.rowwise) ? STORE_ROWWISE : 0) |
-              (cast_spec_is_fp8(&l->spec.weight.columnwise) ? STORE_COLUMNWISE : 0);
-    const quant_spec *w = &l->spec.weight;
-    if (linear_keeps_codes(l) || linear_is_composed(l) || l->grouped.fp8) {
-        ott_dtype format = linear_keeps_codes(l) ? OTT_E4M3 : l->weight->shard.value.dtype;
-        add_unit_part(u,
-                      (store_part){.p = l->weight, .content = STORE_VALUE, .format = format, .uses = both});
-        return;
-    }
-    store_part part = {.p = l->weight, .l = l, .format = l->spec.activation, .uses = both & ~fp8};
-    part.content = STORE_COMPUTE;
-    add_unit_part(u, part);
-    part.uses = fp8;
-    part.content = STORE_MASTER;
-    part.format = l->weight->shard.value.dtype;
-    if (s->options.gather_masters && has_one_scale(w)) {
-        add_unit_part(u, part);
-        return;
-    }
-    part.content = STORE_CODES;
-    part.format = w->rowwise.format;
-    part.uses = fp8 == both && !quant_spec_shares_scales(w) ? STORE_ROWWISE : fp8;
-    if (fp8 & STORE_ROWWISE) add_unit_part(u, part);
-    part.content = STORE_CODES_COLUMNWISE;
-    part.format = w->columnwise.format;
-    part.uses = fp8 & STORE_COLUMNWISE;
-    if (!(fp8 == both && quant_spec_shares_scales(w))) add_unit_part(u, part);
 }
 
 static void list_parts(const parameter_store *s, store_unit *u, ott_dtype table) {
@@ -69,39 +27,15 @@ static void list_parts(const parameter_store *s, store_unit *u, ott_dtype table)
     for (int i = 0; i < u->parameter_count; i++) {
         parameter *p = u->parameters[i];
         if (is_weight(u, p)) continue;
-        add_unit_part(u, (store_part){.p = p,
-                                      .content = STORE_VALUE,
-                                      .format = u->is_table ? table : p->shard.value.dtype,
-                                      .uses = STORE_ROWWISE | (u->is_table ? 0 : STORE_COLUMNWISE)});
+        u->parts[u->part_count++] =
+            (weight_part){.p = p,
+                          .values = &p->value,
+                          .format = u->is_table ? table : p->shard.value.dtype,
+                          .uses = WEIGHT_ROWWISE | (u->is_table ? 0 : WEIGHT_COLUMNWISE)};
     }
-    for (int i = 0; i < u->linear_count; i++) add_weight(s, u, u->linears[i]);
-}
-
-/* ---- scales ---- */
-
-/* Assigns memory to the scales of a rowwise or columnwise copy, and advances *next, the first free entry.
-   `all` has `count` amaxes, then scales, then their inverses. If `all` is NULL, only advances *next. */
-static void place_unit_scales(qdata *d, const cast_spec *spec, int64_t mn, int64_t depth, float *all,
-                              int64_t count, int64_t *next) {
-    if (!cast_spec_is_fp8(spec)) return;
-    if (all) {
-        d->amax = all + *next;
-        d->scale = d->amax + count;
-        d->scale_inv = d->scale + count;
-    }
-    *next += granularity_groups(spec->grain, mn, depth);
-}
-
-static void place_weight_scales(qtensor *q, float *all, int64_t count, int64_t *next) {
-    bool shared = quant_spec_shares_scales(&q->spec) && quant_spec_is_fp8(&q->spec);
-    place_unit_scales(&q->rowwise, &q->spec.rowwise, q->rows, q->columns, all, count, next);
-    if (!shared) {
-        place_unit_scales(&q->columnwise, &q->spec.columnwise, q->columns, q->rows, all, count, next);
-        return;
-    }
-    q->columnwise.amax = q->rowwise.amax;
-    q->columnwise.scale = q->rowwise.scale;
-    q->columnwise.scale_inv = q->rowwise.scale_inv;
+    for (int i = 0; i < u->weight_count; i++)
+        u->part_count +=
+            weight_list_parts(u->weights[i], s->options.gather_masters, &u->parts[u->part_count]);
 }
 
 static void place_all_scales(parameter_store *s, float *all) {
@@ -109,9 +43,8 @@ static void place_all_scales(parameter_store *s, float *all) {
     for (int i = 0; i < s->unit_count; i++) {
         store_unit *u = &s->units[i];
         u->scale_first = next;
-        for (int k = 0; k < u->linear_count; k++)
-            if (linear_casts_weight(u->linears[k]))
-                place_weight_scales(&u->linears[k]->quantized, all, s->scale_count, &next);
+        for (int k = 0; k < u->weight_count; k++)
+            weight_place_scales(u->weights[k], all, s->scale_count, &next);
         u->scale_count = next - u->scale_first;
     }
     s->scale_count = next;

@@ -23,7 +23,7 @@
 #define PARALLEL_STORE_H
 
 #include "base/arena.h"
-#include "nn/linear/linear.h"
+#include "nn/weight/sharded.h"
 
 /* Which units a store releases after forward (torchtitan's fsdp_reshard_after_forward; model/run.h). */
 typedef enum store_reshard {
@@ -45,26 +45,20 @@ typedef struct store_options {
     store_reshard reshard;
 } store_options;
 
-/* Bits for the two quantized copies of a weight, each for one use: forward reads the rowwise copy, backward
-   the columnwise copy. A backward that recomputes GEMMs reads both. */
-enum { STORE_ROWWISE = 1, STORE_COLUMNWISE = 2 };
-
 /* Bytes of this rank's collectives: gathered full tensors, and gradients before their reduction. */
 typedef struct store_traffic {
     int64_t fp8, bf16, f16, fp32; /* bytes of gathered tensors in each format */
     int64_t amax, gradient;
 } store_traffic;
 
-typedef struct store_part store_part;
-
 /* A unit of parameters that are gathered together. model/storage.c sets the members up to is_table. */
 typedef struct store_unit {
     parameter **parameters; /* [parameter_count] parameters, reduced together; borrowed */
     int parameter_count;
-    linear **linears; /* [linear_count] linear layers; a tied head's weight is in another unit; borrowed */
-    int linear_count;
-    bool is_table;     /* the unit has the embedding table and learned positions */
-    store_part *parts; /* [part_count] tensors to gather */
+    weight_source **weights; /* [weight_count] a tied head reads a parameter of another unit; borrowed */
+    int weight_count;
+    bool is_table;      /* the unit has the embedding table and learned positions */
+    weight_part *parts; /* [part_count] tensors to gather */
     int part_count;
     int64_t scale_first, scale_count; /* the unit's range in the store's scales */
     int64_t full_first;               /* the unit's offset in full_gradients */
@@ -109,10 +103,10 @@ typedef struct parameter_store {
    value keeps its dtype and gets no memory. The shard's other members become 0. Zero *s and set `ranks`
    before the first call. All ranks call it for all parameters in the same order. */
 ott_status store_divide(parameter_store *s, arena *memory, parameter *p);
-/* Call it when the units have their parameters and linears. */
+/* Call it when the units have their parameters and weights. */
 ott_status store_open(parameter_store *s, arena *memory);
 /* Lists the tensors that each unit gathers and allocates the scales and the full gradients. Call it after
-   linear_set_spec and before linear_fuse_quantize. table: the format in which the embedding table is sent. */
+   linear_set_spec and before weight_fuse. table: the format in which the embedding table is sent. */
 ott_status store_set(parameter_store *s, device *d, ott_dtype table);
 void store_close(parameter_store *s, device *d); /* frees the store's device memory */
 
@@ -143,37 +137,11 @@ void store_abandon(exec *cx, parameter_store *s, ott_status why);
 
 /* ---- internal to parallel/store*.c ---- */
 
-typedef enum store_content {
-    STORE_VALUE,            /* the parameter's value */
-    STORE_COMPUTE,          /* the weight, converted to the activation format */
-    STORE_CODES,            /* FP8 codes of the rowwise copy, or of both copies if they share scales */
-    STORE_CODES_COLUMNWISE, /* FP8 codes of the columnwise use, if it has separate scales */
-    STORE_MASTER            /* the master, cast after the gather */
-} store_content;
-
-/* One tensor that a unit gathers. */
-struct store_part {
-    parameter *p;
-    linear *l; /* the layer with weight p; NULL: content is STORE_VALUE */
-    store_content content;
-    ott_dtype format;
-    int uses;                              /* the uses that the tensor is gathered for */
-    plan_buffer full, rowwise, columnwise; /* buffers of gathered values (full) and codes */
-};
-
 static inline int store_ranks(const parameter_store *s) {
     return s->ranks ? s->ranks->size : 1;
 }
 /* store_count_at: elements in `rank`'s shard of p. store_first_at: elements in all lower ranks' shards. */
 int64_t store_count_at(const parameter *p, int rank);
 int64_t store_first_at(const parameter *p, int rank);
-
-/* Computes the unit's scales (with precompute_scales: all units' scales), once in the step cx->step. */
-ott_status store_refresh_scales(exec *cx, parameter_store *s, store_unit *u);
-/* Casts this rank's rows of the weight to rowwise or columnwise codes; codes[rows, columns] is row-major. */
-ott_status store_cast(exec *cx, const linear *l, bool columnwise, void *codes);
-/* Passes rows x of a weight and their codes q to cx->hook, in the first micro-batch of a training step. If
-   the weight has both a rowwise and a columnwise FP8 copy, only the rowwise codes are passed. */
-ott_status store_call_hook(exec *cx, const linear *l, const tensor *x, const qtensor *q);
 
 #endif

@@ -66,7 +66,7 @@ static double casts_seconds(const machine *on, const model_module *e, int64_t m,
     const backend_capabilities *can = on->like->can;
     double input = work_cast_bytes(can, &s->input, m, l->in, source, is_input_cast_separate(e->role));
     double grad = work_cast_bytes(can, &s->grad_output, m, l->out, source, is_grad_cast_separate(e->role));
-    bool by_optimizer = l->optimizer_quantizes && qtensor_has_codes(&l->weight->shard.quantized);
+    bool by_optimizer = qtensor_has_codes(&l->weight->shard.quantized);
     double weight = work_cast_bytes(can, &s->weight, l->out, l->in, (int)master_bytes(l), !by_optimizer);
     return moving_seconds(on, OP_INDEX_quantize, input) / layers_sharing_input(e->role) +
            moving_seconds(on, OP_INDEX_quantize, grad) +

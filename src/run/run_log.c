@@ -29,26 +29,27 @@ static void log_precision(const run_log_start *s) {
 }
 
 /* Writes how GEMMs read the weights, with numbers of weights: "224 directly, 0 dequantized to bf16, ..." */
-static void show_readings(const trainer *t, const int count[LINEAR_CODES_USES], char *out, size_t size) {
-    snprintf(out, size, "%d directly, %d dequantized to %s, %d requantized", count[LINEAR_CODES_DIRECT],
-             count[LINEAR_CODES_DEQUANTIZED], dtype_name(t->m->activation), count[LINEAR_CODES_REQUANTIZED]);
+static void show_readings(const trainer *t, const int count[WEIGHT_CODES_USES], char *out, size_t size) {
+    snprintf(out, size, "%d directly, %d dequantized to %s, %d requantized", count[WEIGHT_CODES_DIRECT],
+             count[WEIGHT_CODES_DEQUANTIZED], dtype_name(t->m->activation), count[WEIGHT_CODES_REQUANTIZED]);
 }
 
 /* Logs how GEMMs read frozen FP8 weights. Some dequantize or requantize these weights, which rounds again. */
 static void log_kept(const run_log_start *s) {
     const module_list *all = &s->trainer->m->modules;
-    int kept = 0, count[2][LINEAR_CODES_USES] = {0};
+    int kept = 0, count[2][WEIGHT_CODES_USES] = {0};
     char forward[128], backward[128];
     for (int i = 0; i < all->count; i++) {
-        if (all->items[i].kind != MODULE_LINEAR || !linear_keeps_codes(all->items[i].linear)) continue;
+        if (all->items[i].kind != MODULE_LINEAR || !all->items[i].weight->codes) continue;
         kept++;
-        for (int pass = 0; pass < 2; pass++) count[pass][linear_get_codes_use(all->items[i].linear, pass)]++;
+        for (int pass = 0; pass < 2; pass++)
+            count[pass][weight_get_codes_use(&all->items[i].linear->source, pass)]++;
     }
     if (kept == 0) return;
     show_readings(s->trainer, count[0], forward, sizeof forward);
     show_readings(s->trainer, count[1], backward, sizeof backward);
     log_info(s->log, "Kept in FP8: %d frozen weights; forward uses %s; backward %s", kept, forward, backward);
-    if (count[0][LINEAR_CODES_REQUANTIZED] + count[1][LINEAR_CODES_REQUANTIZED] > 0)
+    if (count[0][WEIGHT_CODES_REQUANTIZED] + count[1][WEIGHT_CODES_REQUANTIZED] > 0)
         log_info(s->log,
                  "Requantized weights are rounded again at each use: recipe %s has scales for other blocks "
                  "of elements",

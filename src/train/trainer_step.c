@@ -73,10 +73,7 @@ static ott_status run_full_pass(void *user) {
    quantize, but has not in this step, are quantized before the graph. A replay marks all as fresh. */
 static ott_status replay_pass(trainer *t) {
     bool first = t->cx.is_first_microbatch, replayed;
-    if (first && t->replay.enabled) {
-        model_weights_made(t->m, -1);
-        TRY(model_quantize_weights(&t->cx, t->m));
-    }
+    if (first && t->replay.enabled) TRY(model_prepare_replay(&t->cx, t->m));
     TRY(cancellation_check(t->cx.cancellation));
     TRY(replay_run(&t->replay, &t->cx, first ? REPLAY_FIRST : REPLAY_LATER, run_full_pass, t, &replayed));
     if (replayed) model_weights_made(t->m, t->cx.step);

@@ -153,7 +153,7 @@ static ott_status gather_and_reduce(exec *cx, void *user) {
     rank_run *r = user;
     parameter *p = &r->s.weight;
     parameter_store *store = &r->s.m.store;
-    TRY(store_gather(cx, store, 0, STORE_ROWWISE));
+    TRY(store_gather(cx, store, 0, WEIGHT_ROWWISE));
     TRY(op_add(cx, &(add_args){.x = &p->value, .delta = &r->added, .y = &r->gathered}));
     TRY(store_release(cx, store, 0));
     TRY(store_open_gradients(cx, store, 0));

@@ -7,7 +7,7 @@ set(here ${CMAKE_CURRENT_SOURCE_DIR}/cuda)
 file(GLOB planted_from CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/src/cuda/*.h
     ${PROJECT_SOURCE_DIR}/src/cuda/*/*.h)
 # Sources outside of src/cuda that get planted faults too: a training step on the GPU depends on them.
-set(planted_hosts nn/linear/linear.c parallel/store_gather.c parallel/store_reduce.c train/replay.c)
+set(planted_hosts nn/weight/base.c parallel/store_gather.c parallel/store_reduce.c train/replay.c)
 list(TRANSFORM planted_hosts PREPEND ${PROJECT_SOURCE_DIR}/src/)
 list(PREPEND planted_from ${cuda_sources} ${planted_hosts})
 list(TRANSFORM planted_from REPLACE ".*/src/" "${planted}/" OUTPUT_VARIABLE planted_files)

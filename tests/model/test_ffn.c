@@ -419,7 +419,7 @@ static ott_status run_single_expert(exec *cx, void *user) {
 
 static tensor product(harness *h, const tensor *x, const linear *l, int expert) {
     int64_t out = l->out / EXPERTS;
-    const tensor unsplit = l->compute.data ? l->compute : l->weight->value;
+    const tensor unsplit = l->source.copy.data ? l->source.copy : l->weight->value;
     operand a = {.t = *x}, b = {.t = tensor_rows(unsplit, expert * out, out)};
     tensor y = harness_tensor(h, x->dtype, x->rows, out);
     HARNESS_OK(op_gemm(&h->cx, &(gemm_args){.a = &a, .b = &b, .c = &y}));

@@ -228,7 +228,7 @@ static void only_the_codes_are_kept(void **state) {
             const model_module *e = &t.m->modules.items[i];
             bool in_block = e->kind == MODULE_LINEAR && e->layer != MODULES_OUTSIDE;
             if (!in_block || e->role == ROLE_ROUTER) continue;
-            assert_null(e->linear->compute_block);
+            assert_null(e->linear->source.block);
             assert_int_equal(tensor_bytes(e->weight->value), parameter_count(e->weight));
             assert_null(e->weight->grad.data);
             assert_null(e->weight->shard.slot[0].data);

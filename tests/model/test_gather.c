@@ -187,7 +187,8 @@ static ott_status gather_blocks(rank_run *r) {
     ott_status status = OTT_OK;
     for (int64_t i = 0; i < 2 * m->options.layers && status == OTT_OK; i++) {
         int unit = model_block_unit(i % m->options.layers);
-        status = store_gather(&cx, &m->store, unit, i < m->options.layers ? STORE_ROWWISE : STORE_COLUMNWISE);
+        status =
+            store_gather(&cx, &m->store, unit, i < m->options.layers ? WEIGHT_ROWWISE : WEIGHT_COLUMNWISE);
         if (status == OTT_OK) status = store_release(&cx, &m->store, unit);
     }
     plan_destroy(cx.plan);

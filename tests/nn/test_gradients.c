@@ -118,7 +118,7 @@ static void add_input(layer *l, int64_t rows, int64_t columns) {
 static void make_linear(layer *l, linear *made, const char *name, int64_t in, int64_t out) {
     linear_spec spec;
     recipe_compile(recipe_high_precision(OTT_F32), OTT_F32, &spec);
-    *made = (linear){.name = name, .in = in, .out = out, .compute_step = -1};
+    *made = (linear){.name = name, .in = in, .out = out};
     made->weight = add_parameter(l, name, out, in, 1.0 / sqrt((double)in));
     HARNESS_OK(linear_set_spec(made, l->h.device, &spec));
 }
@@ -193,6 +193,7 @@ static void build_dora_of(layer *l, float dropout) {
     l->lora.magnitude = add_parameter(l, "lora_m", 0, 7, 1.0);
     l->lora.tables = &l->tables;
     l->linear.weight->frozen = true;
+    HARNESS_OK(linear_set_spec(&l->linear, l->h.device, &l->linear.spec));
 }
 
 static void build_dora(layer *l) {

@@ -99,7 +99,7 @@ static void open_bench(bench *b, const char *file, const char *name) {
 }
 
 static void run_bench(bench *b, const linear_spec *spec) {
-    b->linear = (linear){.name = "linear", .in = b->k, .out = b->n, .weight = &b->weight, .compute_step = -1};
+    b->linear = (linear){.name = "linear", .in = b->k, .out = b->n, .weight = &b->weight};
     HARNESS_OK(linear_set_spec(&b->linear, b->h.device, spec));
     b->input_specs = b->grad_specs = (activation_specs){0};
     HARNESS_OK(linear_connect(&b->linear, &b->input_specs, &b->grad_specs));
@@ -108,7 +108,7 @@ static void run_bench(bench *b, const linear_spec *spec) {
 }
 
 static void close_bench(bench *b) {
-    linear_release(&b->linear, b->h.device);
+    weight_release(&b->linear.source, b->h.device);
     golden_close(&b->file);
     harness_close(&b->h);
 }
@@ -170,7 +170,7 @@ static int compare_tensor(bench *b, const char *name, const quant_spec *spec, co
 static int compare_casts(bench *b) {
     const linear_spec *s = &b->linear.spec;
     return compare_tensor(b, "input", &s->input, activation_copy(&b->x, b->linear.input_copy)) +
-           compare_tensor(b, "weight", &s->weight, &b->linear.quantized) +
+           compare_tensor(b, "weight", &s->weight, &b->linear.source.quantized) +
            compare_tensor(b, "grad_output", &s->grad_output, activation_copy(&b->g, b->linear.grad_copy));
 }
 

@@ -60,12 +60,7 @@ static void open_part(part *p, const recipe *r, int64_t first, int64_t rows, gro
     p->gain = harness_parameter(&p->h, "norm.weight", 0, DIM, 1.0, 1);
     p->weight = harness_parameter(&p->h, "linear.weight", OUT, DIM, 0.3, 2);
     p->norm = (norm){.name = "norm", .weight = &p->gain, .epsilon = 1e-5f};
-    p->linear = (linear){.name = "linear",
-                         .in = DIM,
-                         .out = OUT,
-                         .weight = &p->weight,
-                         .row_ranks = ranks,
-                         .compute_step = -1};
+    p->linear = (linear){.name = "linear", .in = DIM, .out = OUT, .weight = &p->weight, .row_ranks = ranks};
     recipe_compile(r, OTT_BF16, &spec);
     HARNESS_OK(linear_set_spec(&p->linear, p->h.device, &spec));
     HARNESS_OK(linear_connect(&p->linear, &p->input, &p->grad));
@@ -79,7 +74,7 @@ static void open_part(part *p, const recipe *r, int64_t first, int64_t rows, gro
 }
 
 static void close_part(part *p) {
-    linear_release(&p->linear, p->h.device);
+    weight_release(&p->linear.source, p->h.device);
     harness_close(&p->h);
 }
 

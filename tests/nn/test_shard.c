@@ -221,8 +221,7 @@ static void open_layer(layer_part *p, const recipe *r, parameter_split shard, gr
                          .out = local->rows,
                          .split = shard,
                          .ranks = {.group = ranks},
-                         .weight = &p->weight,
-                         .compute_step = -1};
+                         .weight = &p->weight};
     recipe_compile(r, OTT_BF16, &spec);
     HARNESS_OK(linear_set_spec(&p->linear, p->h.device, &spec));
     HARNESS_OK(linear_connect(&p->linear, &p->input, &p->grad));
@@ -230,7 +229,7 @@ static void open_layer(layer_part *p, const recipe *r, parameter_split shard, gr
 }
 
 static void close_layer(layer_part *p) {
-    linear_release(&p->linear, p->h.device);
+    weight_release(&p->linear.source, p->h.device);
     harness_close(&p->h);
 }
 

@@ -67,7 +67,7 @@ static void open_bench(bench *b, float outlier) {
     b->dx = harness_tensor(&b->h, OTT_F32, M, KK);
     b->statistics = harness_tensor(&b->h, OTT_F32, 2, STATISTICS_COUNT);
     b->weight = harness_parameter(&b->h, "weight", N, KK, 1.0, 13);
-    b->l = (linear){.name = "linear", .in = KK, .out = N, .weight = &b->weight, .compute_step = -1};
+    b->l = (linear){.name = "linear", .in = KK, .out = N, .weight = &b->weight};
     b->hook = (hook){.quantized = see, .user = b};
     b->h.cx.phase = PHASE_TRAIN;
     tensor row = tensor_rows(b->input, 0, 1);
@@ -97,7 +97,7 @@ static void run(bench *b, const recipe *r) {
 
 static void close_bench(bench *b) {
     delayed_store_release(&b->store, b->h.device);
-    linear_release(&b->l, b->h.device);
+    weight_release(&b->l.source, b->h.device);
     harness_close(&b->h);
 }
 
@@ -315,8 +315,7 @@ static void open_expert_layer(expert_layer *s, const recipe *r) {
     open_bench(&s->b, 1.0f);
     harness *h = &s->b.h;
     s->weight = harness_parameter(h, "stack", MATRICES * N, KK, 1.0, 14);
-    s->layer =
-        (linear){.name = "stack", .in = KK, .out = MATRICES * N, .weight = &s->weight, .compute_step = -1};
+    s->layer = (linear){.name = "stack", .in = KK, .out = MATRICES * N, .weight = &s->weight};
     s->rows = (grouped_rows){harness_vector_of_int(h, MATRICES, ends), M};
     linear_spec high;
     recipe_compile(r, OTT_BF16, &s->layer.grouped);
@@ -325,7 +324,7 @@ static void open_expert_layer(expert_layer *s, const recipe *r) {
 }
 
 static void close_expert_layer(expert_layer *s) {
-    linear_release(&s->layer, s->b.h.device);
+    weight_release(&s->layer.source, s->b.h.device);
     close_bench(&s->b);
 }
 
@@ -339,14 +338,14 @@ static void run_single(expert_layer *s, const recipe *r, int part) {
     s->matrix.rows = N;
     s->matrix.value = tensor_rows(s->weight.value, part * N, N);
     s->matrix.grad = tensor_rows(s->weight.grad, part * N, N);
-    s->single = (linear){.name = "matrix", .in = KK, .out = N, .weight = &s->matrix, .compute_step = -1};
+    s->single = (linear){.name = "matrix", .in = KK, .out = N, .weight = &s->matrix};
     s->input_specs = s->grad_specs = (activation_specs){0};
     recipe_compile(r, OTT_BF16, &spec);
     HARNESS_OK(linear_set_spec(&s->single, h->device, &spec));
     HARNESS_OK(linear_connect(&s->single, &s->input_specs, &s->grad_specs));
     harness_record(h, single_step, s);
     harness_replay(h, single_step, s);
-    linear_release(&s->single, h->device);
+    weight_release(&s->single.source, h->device);
 }
 
 static void expect_same(expert_layer *a, const tensor *x, expert_layer *b, const tensor *y,

@@ -482,8 +482,8 @@ static void decomposed_begin_at_the_base(void **state) {
         if (precisions[i] != BF16) assert_true(r.t->cx.gemms[GEMM_OUTPUT][1] > 0);
         const linear *l = &r.t->m->blocks[0].attention.q;
         if (l->weight->codes)
-            assert_int_equal(linear_get_codes_use(l, false),
-                             precisions[i] == BF16 ? LINEAR_CODES_DEQUANTIZED : LINEAR_CODES_REQUANTIZED);
+            assert_int_equal(weight_get_codes_use(&l->source, false),
+                             precisions[i] == BF16 ? WEIGHT_CODES_DEQUANTIZED : WEIGHT_CODES_REQUANTIZED);
         rig_close(&r);
     }
 }

@@ -86,8 +86,7 @@ static ott_status quantize_tensor(ott_qtensor *q, const ott_tensor *x) {
     q->q.spec = quant_spec_from(q->q.spec, x->t.dtype);
     TRY(op_quantize(&cx, &(quantize_args){.x = &x->t, .q = &q->q}));
     q->filled = true;
-    if (!q->delayed.seen.data) return OTT_OK;
-    return op_amax_record(&cx, &(amax_record_args){.q = &q->q, .seen = &q->delayed.seen});
+    return delayed_record(&cx, &q->delayed, &q->q);
 }
 
 static ott_status check_source(const ott_qtensor *q, const ott_tensor *x, const char *function) {

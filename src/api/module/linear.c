@@ -34,13 +34,14 @@ static ott_status linear_module_connect(ott_module *m) {
 }
 
 static void linear_module_rename(ott_module *m) {
-    module_linear_body(m)->layer->name = *m->name ? m->name : m->table->kind;
+    linear *l = module_linear_body(m)->layer;
+    l->name = l->source.name = *m->name ? m->name : m->table->kind;
 }
 
 static void linear_module_release(ott_module *m, device *d) {
     linear_body *b = m->body;
     autocast_unregister(m);
-    if (b->layer) linear_release(b->layer, d);
+    if (b->layer) weight_release(&b->layer->source, d);
     delayed_store_release(&b->store, d);
     mem_free(d->account, b->skip_reason);
 }
@@ -72,8 +73,7 @@ ott_status module_make_linear(ott_context *context, linear *layer, int64_t in, i
     TRY(module_make(context, &module_linear, in, out, dtype, sizeof(linear_body), made));
     linear_body *b = (*made)->body;
     b->layer = layer ? layer : &b->own;
-    *b->layer = (linear){
-        .name = "linear", .in = in, .out = out, .compute_step = -1, .input_copy = -1, .grad_copy = -1};
+    *b->layer = (linear){.name = "linear", .in = in, .out = out, .input_copy = -1, .grad_copy = -1};
     ott_status status = build_linear(*made, bias);
     if (status != OTT_OK) module_close_tree(*made), *made = NULL;
     return status;

@@ -315,7 +315,7 @@ ott_status module_connect(ott_module *m) {
 
 static ott_status forget_compute(void *user, ott_module *m) {
     (void)user;
-    module_linear_body(m)->layer->compute_step = -1;
+    weight_changed(&module_linear_body(m)->layer->source);
     return OTT_OK;
 }
 

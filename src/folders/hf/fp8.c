@@ -11,7 +11,7 @@ enum { STRIP = 128 }; /* rows and columns of a scale block */
 static void fill_casts(const hf_places *p, hf_fp8_cast *own) {
     for (int i = 0; i < p->count; i++) {
         const linear *l = hf_is_block_matrix(&p->items[i]) ? p->items[i].module->linear : NULL;
-        bool codes = l && linear_keeps_codes(l);
+        bool codes = l && l->weight->codes;
         own[i] = (hf_fp8_cast){.is_known = l != NULL,
                                .keeps_codes = codes && !hf_merge_applies(p->items[i].module)};
         if (!l) continue;

@@ -143,6 +143,10 @@ ott_status delayed_updates_add(delayed_updates *u, const delayed_state *s) {
     return u->count < DELAYED_LIST ? OTT_OK : delayed_updates_flush(u);
 }
 
+ott_status delayed_record(exec *cx, const delayed_state *s, const qtensor *q) {
+    return s->seen.data ? op_amax_record(cx, &(amax_record_args){.q = q, .seen = &s->seen}) : OTT_OK;
+}
+
 ott_status delayed_update(exec *cx, const delayed_state *s) {
     delayed_updates u = {.cx = cx};
     TRY(delayed_updates_add(&u, s));

@@ -40,6 +40,8 @@ ott_status delayed_store_set(delayed_store *store, device *d, const delayed_requ
 void delayed_store_release(delayed_store *store, device *d);
 /* Reduces `seen` of the states with spec.reduce over the group (maximum). Call it before delayed_update. */
 ott_status delayed_reduce(exec *cx, const delayed_store *store, group *g);
+/* Records the amax of q in `seen`. No effect if scaling is not delayed. */
+ott_status delayed_record(exec *cx, const delayed_state *state, const qtensor *q);
 /* Appends `seen` to the history, computes the next scale, and sets `seen` to 0. */
 ott_status delayed_update(exec *cx, const delayed_state *state);
 
