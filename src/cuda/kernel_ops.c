@@ -1,5 +1,5 @@
-/* cuda/kernel_ops: the ops that are one launch of a kernel (cuda/kernels/kernels.def), and ops that choose the kernel's
-   arguments. */
+/* cuda/kernel_ops: the ops that are one launch of a kernel (cuda/kernels/kernels.def), and ops that choose
+   the kernel's arguments. */
 #include "cuda/cuda.h"
 #include "cuda/kernels/kernels.h"
 #include "cuda/ops.h"

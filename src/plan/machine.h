@@ -36,8 +36,8 @@ typedef struct machine {
     backend_capabilities can;
 } machine;
 
-/* Opens a machine of tensor/gpus.def. Dry runs use the ops of `cpu`, which must outlive *out. *out has pointers
-   to its own members: do not move or copy it. OTT_ERR_ARGUMENT for an unknown name. */
+/* Opens a machine of tensor/gpus.def. Dry runs use the ops of `cpu`, which must outlive *out. *out has
+   pointers to its own members: do not move or copy it. OTT_ERR_ARGUMENT for an unknown name. */
 ott_status machine_open(const char *name, device *cpu, machine *out);
 /* Replaces rates with text such as "gib=80,fp8_tflops=1400" and deletes measured times, so that the rates are
    used. OTT_ERR_ARGUMENT for an unknown key; the message lists the keys. */

@@ -7,7 +7,7 @@
 #include <stdbool.h>
 
 typedef struct plan_options {
-    const char *device; /* "cpu" (this machine) or a row of machines.def; NULL: cpu */
+    const char *device; /* "cpu" (this machine) or a MACHINE of the table of GPUs; NULL: cpu */
     const char *rates;  /* "bf16_tflops=700,memory_gbs=2800": replaces rates of the device; NULL: none */
     int64_t ranks;      /* processes, each with its own device */
     int sweep;          /* 1: also try other settings and list the best */
