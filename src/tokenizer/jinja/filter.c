@@ -3,53 +3,31 @@
 #include "tokenizer/jinja/value.h"
 #include <ctype.h>
 #include <errno.h>
-#include <math.h>
 #include <stdlib.h>
 
-typedef ott_status (*apply_filter)(jinja_work *w, const jinja_value *v, const jinja_arguments *a,
-                                   jinja_value *out);
-
-static ott_status text_of(jinja_work *w, const jinja_value *v, text_view *out) {
-    jinja_value shown;
-    TRY(jinja_show(w, v, &shown));
-    *out = shown.text;
-    return OTT_OK;
-}
-
-/* ---- filters that convert any value to text and call a string method; `trim` calls `strip` ---- */
-
-static ott_status apply_method(jinja_work *w, const char *name, const jinja_value *v,
-                               const jinja_arguments *a, jinja_value *out) {
+/* Calls the string method `method` on the text of any value. */
+static ott_status apply_method(jinja_work *w, const char *method, const jinja_call *c, jinja_value *out) {
     jinja_value shown;
     bool found;
-    TRY(jinja_show(w, v, &shown));
-    return jinja_method(w, (text_view){name, (int64_t)strlen(name)}, &shown, a, out, &found);
+    TRY(jinja_show(w, c->v, &shown));
+    return jinja_method(w, (text_view){method, (int64_t)strlen(method)}, &shown, c->a, out, &found);
 }
 
-#define METHOD_FILTER(filter, method)                                                                        \
-    static ott_status filter_##filter(jinja_work *w, const jinja_value *v, const jinja_arguments *a,         \
-                                      jinja_value *out) {                                                    \
-        return apply_method(w, method, v, a, out);                                                           \
-    }
-METHOD_FILTER(trim, "strip")
-METHOD_FILTER(upper, "upper")
-METHOD_FILTER(lower, "lower")
-METHOD_FILTER(title, "title")
-METHOD_FILTER(capitalize, "capitalize")
-METHOD_FILTER(replace, "replace")
-
-static ott_status filter_string(jinja_work *w, const jinja_value *v, const jinja_arguments *a,
-                                jinja_value *out) {
-    (void)a;
-    return jinja_show(w, v, out);
+static ott_status filter_trim(jinja_work *w, const jinja_call *c, jinja_value *out) {
+    return apply_method(w, "strip", c, out);
 }
 
-static ott_status filter_tojson(jinja_work *w, const jinja_value *v, const jinja_arguments *a,
-                                jinja_value *out) {
-    static const char *const names[] = {"indent", "ensure_ascii", NULL};
-    const jinja_value *ascii = jinja_argument(a, -1, "ensure_ascii"),
-                      *indent = jinja_argument(a, 0, "indent");
-    TRY(jinja_arguments_check(w, a, "tojson", 1, names));
+static ott_status filter_as_method(jinja_work *w, const jinja_call *c, jinja_value *out) {
+    return apply_method(w, c->name, c, out);
+}
+
+static ott_status filter_string(jinja_work *w, const jinja_call *c, jinja_value *out) {
+    return jinja_show(w, c->v, out);
+}
+
+static ott_status filter_tojson(jinja_work *w, const jinja_call *c, jinja_value *out) {
+    const jinja_value *v = c->v, *ascii = jinja_argument(c->a, -1, "ensure_ascii"),
+                      *indent = jinja_argument(c->a, 0, "indent");
     if (ascii && jinja_value_truth(ascii))
         return jinja_work_fail(w, OTT_ERR_UNSUPPORTED, "tojson: ensure_ascii is not supported");
     if (indent && indent->kind != JINJA_NONE &&
@@ -62,16 +40,14 @@ static ott_status filter_tojson(jinja_work *w, const jinja_value *v, const jinja
 }
 
 /* Indents lines by `width` spaces: the first line only if `first` is true, empty lines only if `blank` is. */
-static ott_status filter_indent(jinja_work *w, const jinja_value *v, const jinja_arguments *a,
-                                jinja_value *out) {
-    static const char *const names[] = {"width", "first", "blank", NULL};
-    const jinja_value *width = jinja_argument(a, 0, "width"), *first = jinja_argument(a, 1, "first"),
-                      *blank = jinja_argument(a, 2, "blank");
+static ott_status filter_indent(jinja_work *w, const jinja_call *c, jinja_value *out) {
+    const jinja_value *width = jinja_argument(c->a, 0, "width"), *first = jinja_argument(c->a, 1, "first"),
+                      *blank = jinja_argument(c->a, 2, "blank");
     int64_t spaces = width && width->kind == JINJA_INTEGER ? width->integer : 4;
-    text_view text;
+    jinja_value shown;
     str made = {.account = w->account};
-    TRY(jinja_arguments_check(w, a, "indent", 3, names));
-    TRY(text_of(w, v, &text));
+    TRY(jinja_show(w, c->v, &shown));
+    text_view text = shown.text;
     if ((width && width->kind != JINJA_INTEGER) || spaces < 0 || spaces > 64)
         return jinja_work_fail(w, OTT_ERR_UNSUPPORTED, "indent: the width must be an integer from 0 to 64");
     TRY(jinja_work_write(w, text.bytes));
@@ -81,13 +57,8 @@ static ott_status filter_indent(jinja_work *w, const jinja_value *v, const jinja
         if (begins && !empty) str_printf(&made, "%*s", (int)spaces, "");
         str_append_bytes(&made, text.at + i, 1);
     }
-    ott_status status = str_finish(&made);
-    if (status == OTT_OK) status = jinja_value_copy_text(w, made.text ? made.text : "", made.length, out);
-    str_free(&made);
-    return status;
+    return jinja_value_take_text(w, &made, OTT_OK, out);
 }
-
-/* ---- filters of numbers ---- */
 
 /* Copies a number's text without white space at its ends; false if it cannot be a number. */
 static bool copy_number(text_view text, char out[40]) {
@@ -105,11 +76,9 @@ static void set_integer(double x, jinja_value *out) {
 }
 
 /* A text that is no integer is read as a real number, as in Jinja2. */
-static ott_status filter_int(jinja_work *w, const jinja_value *v, const jinja_arguments *a,
-                             jinja_value *out) {
-    const jinja_value *otherwise = jinja_argument(a, 0, "default");
-    static const char *const names[] = {"default", NULL};
-    TRY(jinja_arguments_check(w, a, "int", 1, names));
+static ott_status filter_int(jinja_work *w, const jinja_call *c, jinja_value *out) {
+    const jinja_value *v = c->v, *otherwise = jinja_argument(c->a, 0, "default");
+    (void)w;
     *out = otherwise ? *otherwise : jinja_value_integer(0);
     char number[40], *end;
     if (v->kind == JINJA_INTEGER) {
@@ -129,35 +98,10 @@ static ott_status filter_int(jinja_work *w, const jinja_value *v, const jinja_ar
     return OTT_OK;
 }
 
-static ott_status filter_float(jinja_work *w, const jinja_value *v, const jinja_arguments *a,
-                               jinja_value *out) {
-    TRY(jinja_arguments_check(w, a, "float", 0, NULL));
-    *out = (jinja_value){.kind = JINJA_REAL};
-    if (jinja_value_is_number(v)) out->real = jinja_value_real(v);
-    char number[40], *end;
-    if (v->kind == JINJA_STRING && copy_number(v->text, number)) {
-        double x = text_to_double(number, &end);
-        if (*end == '\0') out->real = x;
-    }
-    return OTT_OK;
-}
-
-static ott_status filter_abs(jinja_work *w, const jinja_value *v, const jinja_arguments *a,
-                             jinja_value *out) {
-    TRY(jinja_arguments_check(w, a, "abs", 0, NULL));
-    if (!jinja_value_is_number(v) || (v->kind == JINJA_INTEGER && v->integer == INT64_MIN))
-        return jinja_work_fail(w, OTT_ERR_FORMAT, "abs of %s", jinja_value_kind(v));
-    *out = *v;
-    if (v->kind == JINJA_REAL) out->real = fabs(v->real);
-    if (v->kind == JINJA_INTEGER && v->integer < 0) out->integer = -v->integer;
-    return OTT_OK;
-}
-
 /* ---- filters of lists ---- */
 
-static ott_status filter_length(jinja_work *w, const jinja_value *v, const jinja_arguments *a,
-                                jinja_value *out) {
-    TRY(jinja_arguments_check(w, a, "length", 0, NULL));
+static ott_status filter_length(jinja_work *w, const jinja_call *c, jinja_value *out) {
+    const jinja_value *v = c->v;
     *out = jinja_value_integer(0);
     if (v->kind == JINJA_STRING) return jinja_text_length(w, v->text, &out->integer);
     if (v->kind == JINJA_LIST)
@@ -169,53 +113,21 @@ static ott_status filter_length(jinja_work *w, const jinja_value *v, const jinja
     return OTT_OK;
 }
 
-static ott_status take_end(jinja_work *w, const jinja_value *v, bool last, jinja_value *out) {
+/* Returns the first element, or the last (option 1). */
+static ott_status filter_end(jinja_work *w, const jinja_call *c, jinja_value *out) {
     jinja_list *l;
-    TRY(jinja_value_elements(w, v, &l));
+    TRY(jinja_value_elements(w, c->v, &l));
     *out = jinja_value_undefined((text_view){"an element", 10});
-    if (l->count) *out = l->items[last ? l->count - 1 : 0];
+    if (l->count) *out = l->items[c->option ? l->count - 1 : 0];
     return OTT_OK;
 }
 
-static ott_status filter_first(jinja_work *w, const jinja_value *v, const jinja_arguments *a,
-                               jinja_value *out) {
-    TRY(jinja_arguments_check(w, a, "first", 0, NULL));
-    return take_end(w, v, false, out);
-}
-
-static ott_status filter_last(jinja_work *w, const jinja_value *v, const jinja_arguments *a,
-                              jinja_value *out) {
-    TRY(jinja_arguments_check(w, a, "last", 0, NULL));
-    return take_end(w, v, true, out);
-}
-
-static ott_status copy_elements(jinja_work *w, const jinja_value *v, jinja_value *out) {
+static ott_status filter_list(jinja_work *w, const jinja_call *c, jinja_value *out) {
     jinja_list *l;
-    TRY(jinja_value_elements(w, v, &l));
+    TRY(jinja_value_elements(w, c->v, &l));
     TRY(jinja_value_list(w, out));
     TRY(jinja_work_steps(w, l->count));
     for (int64_t i = 0; i < l->count; i++) TRY(jinja_list_append(w, out->list, l->items[i]));
-    return OTT_OK;
-}
-
-static ott_status filter_list(jinja_work *w, const jinja_value *v, const jinja_arguments *a,
-                              jinja_value *out) {
-    TRY(jinja_arguments_check(w, a, "list", 0, NULL));
-    return copy_elements(w, v, out);
-}
-
-static ott_status filter_reverse(jinja_work *w, const jinja_value *v, const jinja_arguments *a,
-                                 jinja_value *out) {
-    TRY(jinja_arguments_check(w, a, "reverse", 0, NULL));
-    if (v->kind == JINJA_STRING)
-        return jinja_work_fail(w, OTT_ERR_UNSUPPORTED, "reverse of a string is not supported");
-    TRY(copy_elements(w, v, out));
-    jinja_value *items = out->list->items;
-    for (int64_t i = 0, k = out->list->count - 1; i < k; i++, k--) {
-        jinja_value swapped = items[i];
-        items[i] = items[k];
-        items[k] = swapped;
-    }
     return OTT_OK;
 }
 
@@ -228,13 +140,11 @@ static ott_status ignore_case(jinja_work *w, const jinja_value *v, jinja_value *
 }
 
 /* Keeps the first of equal elements. */
-static ott_status filter_unique(jinja_work *w, const jinja_value *v, const jinja_arguments *a,
-                                jinja_value *out) {
+static ott_status filter_unique(jinja_work *w, const jinja_call *c, jinja_value *out) {
     jinja_list *l;
     jinja_value seen, key;
     const jinja_value *there;
-    TRY(jinja_arguments_check(w, a, "unique", 0, NULL));
-    TRY(jinja_value_elements(w, v, &l));
+    TRY(jinja_value_elements(w, c->v, &l));
     TRY(jinja_value_list(w, out));
     TRY(jinja_value_dict(w, &seen));
     for (int64_t i = 0; i < l->count; i++) {
@@ -248,10 +158,8 @@ static ott_status filter_unique(jinja_work *w, const jinja_value *v, const jinja
 }
 
 /* Returns [(key, value), ...] of a dictionary. */
-static ott_status filter_items(jinja_work *w, const jinja_value *v, const jinja_arguments *a,
-                               jinja_value *out) {
-    TRY(jinja_arguments_check(w, a, "items", 0, NULL));
-    return jinja_value_items(w, v, out);
+static ott_status filter_items(jinja_work *w, const jinja_call *c, jinja_value *out) {
+    return jinja_value_items(w, c->v, out);
 }
 
 typedef struct sorted {
@@ -295,28 +203,22 @@ static ott_status sort_list(jinja_work *w, jinja_list *l, bool pairs) {
     return OTT_OK;
 }
 
-static ott_status filter_sort(jinja_work *w, const jinja_value *v, const jinja_arguments *a,
-                              jinja_value *out) {
-    TRY(jinja_arguments_check(w, a, "sort", 0, NULL));
-    TRY(copy_elements(w, v, out));
+static ott_status filter_sort(jinja_work *w, const jinja_call *c, jinja_value *out) {
+    TRY(filter_list(w, c, out));
     return sort_list(w, out->list, false);
 }
 
-static ott_status filter_dictsort(jinja_work *w, const jinja_value *v, const jinja_arguments *a,
-                                  jinja_value *out) {
-    TRY(filter_items(w, v, a, out));
+static ott_status filter_dictsort(jinja_work *w, const jinja_call *c, jinja_value *out) {
+    TRY(filter_items(w, c, out));
     return sort_list(w, out->list, true);
 }
 
-static ott_status filter_join(jinja_work *w, const jinja_value *v, const jinja_arguments *a,
-                              jinja_value *out) {
-    static const char *const names[] = {"d", "attribute", NULL};
-    const jinja_value *between = jinja_argument(a, 0, "d"), *member = jinja_argument(a, 1, "attribute");
-    text_view separator = {"", 0};
-    TRY(jinja_arguments_check(w, a, "join", 2, names));
-    if (between) TRY(text_of(w, between, &separator));
-    return jinja_show_joined(w, v, member && member->kind == JINJA_STRING ? &member->text : NULL, separator,
-                             out);
+static ott_status filter_join(jinja_work *w, const jinja_call *c, jinja_value *out) {
+    const jinja_value *between = jinja_argument(c->a, 0, "d"), *member = jinja_argument(c->a, 1, "attribute");
+    jinja_value separator = jinja_value_string((text_view){"", 0});
+    if (between) TRY(jinja_show(w, between, &separator));
+    return jinja_show_joined(w, c->v, member && member->kind == JINJA_STRING ? &member->text : NULL,
+                             separator.text, out);
 }
 
 /* ---- filters that call a filter or a test for each element ---- */
@@ -351,17 +253,17 @@ static ott_status map_one(jinja_work *w, const jinja_value *element, const jinja
     return found ? OTT_OK : jinja_work_fail(w, OTT_ERR_UNSUPPORTED, "map: its filter is not supported");
 }
 
-static ott_status filter_map(jinja_work *w, const jinja_value *v, const jinja_arguments *a,
-                             jinja_value *out) {
-    const jinja_value *filter = jinja_argument(a, 0, NULL), *member = jinja_argument(a, -1, "attribute"),
-                      *otherwise = jinja_argument(a, -1, "default");
-    jinja_arguments rest = arguments_from(a, 1);
+static ott_status filter_map(jinja_work *w, const jinja_call *c, jinja_value *out) {
+    const jinja_value *filter = jinja_argument(c->a, 0, NULL),
+                      *member = jinja_argument(c->a, -1, "attribute"),
+                      *otherwise = jinja_argument(c->a, -1, "default");
+    jinja_arguments rest = arguments_from(c->a, 1);
     jinja_list *l;
     jinja_value made;
     const jinja_value *what = member ? member : filter;
     if (!what || what->kind != JINJA_STRING)
         return jinja_work_fail(w, OTT_ERR_UNSUPPORTED, "map needs the name of a filter or attribute");
-    TRY(elements_of(w, v, &l));
+    TRY(elements_of(w, c->v, &l));
     TRY(jinja_value_list(w, out));
     for (int64_t i = 0; i < l->count; i++) {
         TRY(jinja_work_steps(w, 1));
@@ -371,17 +273,20 @@ static ott_status filter_map(jinja_work *w, const jinja_value *v, const jinja_ar
     return OTT_OK;
 }
 
-/* Lists the elements for which a test of the element (or of its member) is `wanted`: true or false. If the
-   template names no test, the truth value of the element is used. */
-static ott_status select_elements(jinja_work *w, const jinja_value *v, const jinja_arguments *a,
-                                  bool of_member, bool wanted, jinja_value *out) {
-    const jinja_value *member = of_member ? jinja_argument(a, 0, NULL) : NULL,
-                      *test = jinja_argument(a, of_member, NULL);
-    jinja_arguments rest = arguments_from(a, of_member + 1);
+/* Options of filter_select. */
+enum { SELECT_BY_MEMBER = 1, SELECT_FALSE = 2 };
+
+/* Lists the elements for which a test of the element (or of its member) is true, or false with SELECT_FALSE.
+   If the template names no test, the truth value of the element is used. */
+static ott_status filter_select(jinja_work *w, const jinja_call *c, jinja_value *out) {
+    const bool of_member = c->option & SELECT_BY_MEMBER;
+    const jinja_value *member = of_member ? jinja_argument(c->a, 0, NULL) : NULL,
+                      *test = jinja_argument(c->a, of_member, NULL);
+    jinja_arguments rest = arguments_from(c->a, of_member + 1);
     jinja_list *l;
     if ((of_member && (!member || member->kind != JINJA_STRING)) || (test && test->kind != JINJA_STRING))
         return jinja_work_fail(w, OTT_ERR_UNSUPPORTED, "the name of a test or member is not a string");
-    TRY(elements_of(w, v, &l));
+    TRY(elements_of(w, c->v, &l));
     TRY(jinja_value_list(w, out));
     for (int64_t i = 0; i < l->count; i++) {
         jinja_value element = l->items[i];
@@ -393,34 +298,15 @@ static ott_status select_elements(jinja_work *w, const jinja_value *v, const jin
         if (!found)
             return jinja_work_fail(w, OTT_ERR_UNSUPPORTED, "the test \"%.*s\" is not supported",
                                    (int)test->text.bytes, test->text.at);
-        if (truth == wanted) TRY(jinja_list_append(w, out->list, l->items[i]));
+        if (truth == !(c->option & SELECT_FALSE)) TRY(jinja_list_append(w, out->list, l->items[i]));
     }
     return OTT_OK;
 }
 
-static ott_status filter_select(jinja_work *w, const jinja_value *v, const jinja_arguments *a,
-                                jinja_value *out) {
-    return select_elements(w, v, a, false, true, out);
-}
-static ott_status filter_reject(jinja_work *w, const jinja_value *v, const jinja_arguments *a,
-                                jinja_value *out) {
-    return select_elements(w, v, a, false, false, out);
-}
-static ott_status filter_selectattr(jinja_work *w, const jinja_value *v, const jinja_arguments *a,
-                                    jinja_value *out) {
-    return select_elements(w, v, a, true, true, out);
-}
-static ott_status filter_rejectattr(jinja_work *w, const jinja_value *v, const jinja_arguments *a,
-                                    jinja_value *out) {
-    return select_elements(w, v, a, true, false, out);
-}
-
-static ott_status filter_default(jinja_work *w, const jinja_value *v, const jinja_arguments *a,
-                                 jinja_value *out) {
-    static const char *const names[] = {"default_value", "boolean", NULL};
-    const jinja_value *otherwise = jinja_argument(a, 0, "default_value"),
-                      *boolean = jinja_argument(a, 1, "boolean");
-    TRY(jinja_arguments_check(w, a, "default", 2, names));
+static ott_status filter_default(jinja_work *w, const jinja_call *c, jinja_value *out) {
+    const jinja_value *v = c->v, *otherwise = jinja_argument(c->a, 0, "default_value"),
+                      *boolean = jinja_argument(c->a, 1, "boolean");
+    (void)w;
     bool absent =
         v->kind == JINJA_UNDEFINED || (boolean && jinja_value_truth(boolean) && !jinja_value_truth(v));
     *out = !absent ? *v : otherwise ? *otherwise : jinja_value_string((text_view){"", 0});
@@ -428,181 +314,93 @@ static ott_status filter_default(jinja_work *w, const jinja_value *v, const jinj
 }
 
 /* Text is never escaped, so `safe` changes nothing. */
-static ott_status filter_safe(jinja_work *w, const jinja_value *v, const jinja_arguments *a,
-                              jinja_value *out) {
-    TRY(jinja_arguments_check(w, a, "safe", 0, NULL));
-    *out = *v;
-    return OTT_OK;
+static ott_status filter_safe(jinja_work *w, const jinja_call *c, jinja_value *out) {
+    (void)w;
+    return *out = *c->v, OTT_OK;
 }
 
-static const struct {
-    const char *name;
-    apply_filter apply;
-} filters[] = {{"trim", filter_trim},
-               {"upper", filter_upper},
-               {"lower", filter_lower},
-               {"title", filter_title},
-               {"capitalize", filter_capitalize},
-               {"replace", filter_replace},
-               {"string", filter_string},
-               {"tojson", filter_tojson},
-               {"indent", filter_indent},
-               {"int", filter_int},
-               {"float", filter_float},
-               {"abs", filter_abs},
-               {"length", filter_length},
-               {"count", filter_length},
-               {"first", filter_first},
-               {"last", filter_last},
-               {"list", filter_list},
-               {"reverse", filter_reverse},
-               {"unique", filter_unique},
-               {"items", filter_items},
-               {"sort", filter_sort},
-               {"dictsort", filter_dictsort},
-               {"join", filter_join},
-               {"map", filter_map},
-               {"select", filter_select},
-               {"reject", filter_reject},
-               {"selectattr", filter_selectattr},
-               {"rejectattr", filter_rejectattr},
-               {"default", filter_default},
-               {"d", filter_default},
-               {"safe", filter_safe}};
+enum { ANY = JINJA_ARGUMENTS_ANY };
+static const jinja_builtin filters[] = {
+    {"trim", filter_trim, .positional = ANY},
+    {"upper", filter_as_method, .positional = ANY},
+    {"lower", filter_as_method, .positional = ANY},
+    {"capitalize", filter_as_method, .positional = ANY},
+    {"replace", filter_as_method, .positional = ANY},
+    {"string", filter_string, .positional = ANY},
+    {"tojson", filter_tojson, .positional = 1, .keywords = {"indent", "ensure_ascii"}},
+    {"indent", filter_indent, .positional = 3, .keywords = {"width", "first", "blank"}},
+    {"int", filter_int, .positional = 1, .keywords = {"default"}},
+    {"length", .apply = filter_length},
+    {"count", .apply = filter_length},
+    {"first", .apply = filter_end},
+    {"last", filter_end, .option = 1},
+    {"list", .apply = filter_list},
+    {"unique", .apply = filter_unique},
+    {"items", .apply = filter_items},
+    {"sort", .apply = filter_sort},
+    {"dictsort", .apply = filter_dictsort},
+    {"join", filter_join, .positional = 2, .keywords = {"d", "attribute"}},
+    {"map", filter_map, .positional = ANY},
+    {"select", filter_select, .positional = ANY},
+    {"reject", filter_select, .positional = ANY, .option = SELECT_FALSE},
+    {"selectattr", filter_select, .positional = ANY, .option = SELECT_BY_MEMBER},
+    {"rejectattr", filter_select, .positional = ANY, .option = SELECT_BY_MEMBER | SELECT_FALSE},
+    {"default", filter_default, .positional = 2, .keywords = {"default_value", "boolean"}},
+    {"d", filter_default, .positional = 2, .keywords = {"default_value", "boolean"}},
+    {"safe", .apply = filter_safe},
+    {0}};
 
 ott_status jinja_filter(jinja_work *w, text_view name, const jinja_value *v, const jinja_arguments *a,
                         jinja_value *out, bool *found) {
-    *found = true;
-    for (size_t i = 0; i < sizeof filters / sizeof *filters; i++)
-        if (text_is(name, filters[i].name)) return filters[i].apply(w, v, a, out);
-    *found = false;
-    return OTT_OK;
+    const jinja_builtin *b = jinja_builtin_find(filters, name);
+    *found = b != NULL;
+    return b ? jinja_builtin_call(w, b, v, a, out) : OTT_OK;
 }
 
 /* ---- tests ---- */
 
-typedef enum test_word {
-    TEST_DEFINED,
-    TEST_UNDEFINED,
-    TEST_NONE,
-    TEST_BOOLEAN,
-    TEST_TRUE,
-    TEST_FALSE,
-    TEST_INTEGER,
-    TEST_FLOAT,
-    TEST_NUMBER,
-    TEST_STRING,
-    TEST_MAPPING,
-    TEST_ITERABLE,
-    TEST_CALLABLE,
-    TEST_ODD,
-    TEST_EVEN,
-    TEST_DIVISIBLE,
-    TEST_EQUAL,
-    TEST_NOT_EQUAL,
-    TEST_LESS,
-    TEST_GREATER,
-    TEST_LESS_EQUAL,
-    TEST_GREATER_EQUAL,
-    TEST_IN
-} test_word;
-
+/* Tests that compare the value with an argument, and the operators that they stand for. */
 static const struct {
-    const char *name;
-    test_word word;
-} test_words[] = {{"defined", TEST_DEFINED},
-                  {"undefined", TEST_UNDEFINED},
-                  {"none", TEST_NONE},
-                  {"boolean", TEST_BOOLEAN},
-                  {"true", TEST_TRUE},
-                  {"false", TEST_FALSE},
-                  {"integer", TEST_INTEGER},
-                  {"float", TEST_FLOAT},
-                  {"number", TEST_NUMBER},
-                  {"string", TEST_STRING},
-                  {"mapping", TEST_MAPPING},
-                  {"iterable", TEST_ITERABLE},
-                  {"sequence", TEST_ITERABLE},
-                  {"callable", TEST_CALLABLE},
-                  {"odd", TEST_ODD},
-                  {"even", TEST_EVEN},
-                  {"divisibleby", TEST_DIVISIBLE},
-                  {"equalto", TEST_EQUAL},
-                  {"eq", TEST_EQUAL},
-                  {"sameas", TEST_EQUAL},
-                  {"ne", TEST_NOT_EQUAL},
-                  {"lt", TEST_LESS},
-                  {"lessthan", TEST_LESS},
-                  {"gt", TEST_GREATER},
-                  {"greaterthan", TEST_GREATER},
-                  {"le", TEST_LESS_EQUAL},
-                  {"ge", TEST_GREATER_EQUAL},
-                  {"in", TEST_IN}};
+    const char *name, *operator;
+} comparisons[] = {{"equalto", "=="}, {"eq", "=="},      {"sameas", "=="}, {"ne", "!="},
+                   {"lt", "<"},       {"lessthan", "<"}, {"gt", ">"},      {"greaterthan", ">"},
+                   {"le", "<="},      {"ge", ">="},      {"in", "in"}};
 
-static ott_status test_remainder(jinja_work *w, const jinja_value *v, const jinja_value *by, int64_t rest,
-                                 bool *out) {
-    int64_t divisor = by ? by->integer : 2;
-    if (v->kind != JINJA_INTEGER || (by && by->kind != JINJA_INTEGER) || divisor == 0 || divisor == -1)
-        return jinja_work_fail(w, OTT_ERR_FORMAT, "%s is divided by %s", jinja_value_kind(v),
-                               by ? jinja_value_kind(by) : "2");
-    *out = (v->integer % divisor != 0) == (rest != 0);
-    return OTT_OK;
-}
-
-static ott_status test_order(jinja_work *w, test_word word, const jinja_value *v, const jinja_value *other,
-                             bool *out) {
-    int order;
-    TRY(jinja_value_order(w, v, other, &order));
-    *out = word == TEST_LESS         ? order < 0
-           : word == TEST_GREATER    ? order > 0
-           : word == TEST_LESS_EQUAL ? order <= 0
-                                     : order >= 0;
-    return OTT_OK;
-}
-
-static ott_status test_against(jinja_work *w, test_word word, const jinja_value *v, const jinja_value *other,
-                               bool *out) {
+static ott_status compare(jinja_work *w, const char *operator, const jinja_value * v,
+                          const jinja_arguments *a, bool *out) {
+    const jinja_value *other = jinja_argument(a, 0, NULL);
+    TRY(jinja_arguments_check(w, a, "a test", 1, NULL));
     if (!other) return jinja_work_fail(w, OTT_ERR_FORMAT, "a test has no value to compare with");
-    if (word == TEST_EQUAL || word == TEST_NOT_EQUAL) {
-        TRY(jinja_value_equal(w, v, other, out));
-        return *out = *out == (word == TEST_EQUAL), OTT_OK;
-    }
-    if (word == TEST_DIVISIBLE) return test_remainder(w, v, other, 0, out);
-    return word == TEST_IN ? jinja_value_in(w, v, other, out) : test_order(w, word, v, other, out);
-}
-
-static ott_status test_word_of(jinja_work *w, test_word word, const jinja_value *v, const jinja_arguments *a,
-                               bool *out) {
-    TRY(jinja_arguments_check(w, a, "a test", word < TEST_DIVISIBLE ? 0 : 1, NULL));
-    jinja_kind k = v->kind;
-    switch (word) {
-    case TEST_DEFINED: *out = k != JINJA_UNDEFINED; break;
-    case TEST_UNDEFINED: *out = k == JINJA_UNDEFINED; break;
-    case TEST_NONE: *out = k == JINJA_NONE; break;
-    case TEST_BOOLEAN: *out = k == JINJA_BOOL; break;
-    case TEST_TRUE: *out = k == JINJA_BOOL && v->truth; break;
-    case TEST_FALSE: *out = k == JINJA_BOOL && !v->truth; break;
-    case TEST_INTEGER: *out = k == JINJA_INTEGER; break;
-    case TEST_FLOAT: *out = k == JINJA_REAL; break;
-    case TEST_NUMBER: *out = jinja_value_is_number(v); break;
-    case TEST_STRING: *out = k == JINJA_STRING; break;
-    case TEST_MAPPING: *out = k == JINJA_DICT; break;
-    case TEST_ITERABLE:
-        *out = k == JINJA_STRING || k == JINJA_LIST || k == JINJA_DICT || k == JINJA_UNDEFINED;
-        break;
-    case TEST_CALLABLE: *out = k == JINJA_MACRO || k == JINJA_FUNCTION; break;
-    case TEST_ODD: return test_remainder(w, v, NULL, 1, out);
-    case TEST_EVEN: return test_remainder(w, v, NULL, 0, out);
-    default: return test_against(w, word, v, jinja_argument(a, 0, NULL), out);
-    }
-    return OTT_OK;
+    return jinja_compare(w, (text_view){operator,(int64_t) strlen(operator)}, v, other, out);
 }
 
 ott_status jinja_test(jinja_work *w, text_view name, const jinja_value *v, const jinja_arguments *a,
                       bool *out, bool *found) {
+    const jinja_kind k = v->kind;
+    const bool iterable = k == JINJA_STRING || k == JINJA_LIST || k == JINJA_DICT || k == JINJA_UNDEFINED;
+    const struct {
+        const char *name;
+        bool truth;
+    } kinds[] = {{"defined", k != JINJA_UNDEFINED},
+                 {"undefined", k == JINJA_UNDEFINED},
+                 {"none", k == JINJA_NONE},
+                 {"boolean", k == JINJA_BOOL},
+                 {"true", k == JINJA_BOOL && v->truth},
+                 {"false", k == JINJA_BOOL && !v->truth},
+                 {"integer", k == JINJA_INTEGER},
+                 {"float", k == JINJA_REAL},
+                 {"number", jinja_value_is_number(v)},
+                 {"string", k == JINJA_STRING},
+                 {"mapping", k == JINJA_DICT},
+                 {"iterable", iterable},
+                 {"sequence", iterable},
+                 {"callable", k == JINJA_MACRO || k == JINJA_FUNCTION}};
     *found = true;
-    for (size_t i = 0; i < sizeof test_words / sizeof *test_words; i++)
-        if (text_is(name, test_words[i].name)) return test_word_of(w, test_words[i].word, v, a, out);
+    for (size_t i = 0; i < sizeof kinds / sizeof *kinds; i++)
+        if (text_is(name, kinds[i].name))
+            return *out = kinds[i].truth, jinja_arguments_check(w, a, "a test", 0, NULL);
+    for (size_t i = 0; i < sizeof comparisons / sizeof *comparisons; i++)
+        if (text_is(name, comparisons[i].name)) return compare(w, comparisons[i].operator, v, a, out);
     *found = false;
     return OTT_OK;
 }

@@ -1,6 +1,5 @@
 /* jinja/operator: arithmetic, comparisons, indexes and slices. */
 #include "tokenizer/jinja/value.h"
-#include <math.h>
 
 /* ---- texts and lists ---- */
 
@@ -62,32 +61,13 @@ static ott_status calculate_integers(jinja_work *w, text_view sign, int64_t a, i
     return fits ? OTT_OK : jinja_work_fail(w, OTT_ERR_UNSUPPORTED, "a number is too large");
 }
 
-/* Python's % and // of floats. floor(a / b) could be wrong, because a / b may round up to an integer. So
-   floor_quotient uses fmod, which is exact. */
-static double modulo(double a, double b) {
-    double rest = fmod(a, b);
-    if (rest == 0) return copysign(0.0, b);
-    return (rest < 0) != (b < 0) ? rest + b : rest;
-}
-
-static double floor_quotient(double a, double b) {
-    double rest = fmod(a, b), quotient = (a - rest) / b;
-    if (rest != 0 && (rest < 0) != (b < 0)) quotient -= 1;
-    if (quotient == 0) return copysign(0.0, a / b);
-    double down = floor(quotient);
-    return quotient - down > 0.5 ? down + 1 : down;
-}
-
 static ott_status calculate_real(jinja_work *w, text_view sign, double a, double b, jinja_value *out) {
+    if (text_is(sign, "//") || text_is(sign, "%"))
+        return jinja_work_fail(w, OTT_ERR_UNSUPPORTED, "%.*s of real numbers is not supported",
+                               (int)sign.bytes, sign.at);
+    if (text_is(sign, "/") && b == 0) return jinja_work_fail(w, OTT_ERR_FORMAT, "division by zero");
     *out = (jinja_value){.kind = JINJA_REAL};
-    bool divides = text_is(sign, "/") || text_is(sign, "//") || text_is(sign, "%");
-    if (divides && b == 0) return jinja_work_fail(w, OTT_ERR_FORMAT, "division by zero");
-    out->real = text_is(sign, "+")    ? a + b
-                : text_is(sign, "-")  ? a - b
-                : text_is(sign, "*")  ? a * b
-                : text_is(sign, "/")  ? a / b
-                : text_is(sign, "//") ? floor_quotient(a, b)
-                                      : modulo(a, b);
+    out->real = text_is(sign, "+") ? a + b : text_is(sign, "-") ? a - b : text_is(sign, "*") ? a * b : a / b;
     return OTT_OK;
 }
 

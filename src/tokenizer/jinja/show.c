@@ -136,25 +136,18 @@ static ott_status show(shower *s, const jinja_value *v) {
     }
 }
 
-static ott_status finish(jinja_work *w, str *text, ott_status status, jinja_value *out) {
-    if (status == OTT_OK) status = str_finish(text);
-    if (status == OTT_OK) status = jinja_value_copy_text(w, text->text ? text->text : "", text->length, out);
-    str_free(text);
-    return status;
-}
-
 ott_status jinja_show(jinja_work *w, const jinja_value *v, jinja_value *out) {
     str text = {.account = w->account};
     shower s = {.w = w, .out = &text, .indent = -1};
     if (v->kind == JINJA_STRING) return *out = *v, OTT_OK;
     if (v->kind == JINJA_UNDEFINED) return *out = jinja_value_string((text_view){"", 0}), OTT_OK;
-    return finish(w, &text, show(&s, v), out);
+    return jinja_value_take_text(w, &text, show(&s, v), out);
 }
 
 ott_status jinja_show_json(jinja_work *w, const jinja_value *v, int64_t indent, jinja_value *out) {
     str text = {.account = w->account};
     shower s = {.w = w, .out = &text, .json = true, .indent = indent};
-    return finish(w, &text, show(&s, v), out);
+    return jinja_value_take_text(w, &text, show(&s, v), out);
 }
 
 static ott_status join_list(jinja_work *w, const jinja_list *l, const text_view *member, text_view separator,
@@ -177,5 +170,5 @@ ott_status jinja_show_joined(jinja_work *w, const jinja_value *v, const text_vie
     str made = {.account = w->account};
     jinja_list *l;
     TRY(jinja_value_elements(w, v, &l));
-    return finish(w, &made, join_list(w, l, member, separator, &made), out);
+    return jinja_value_take_text(w, &made, join_list(w, l, member, separator, &made), out);
 }

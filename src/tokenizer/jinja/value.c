@@ -378,6 +378,13 @@ ott_status jinja_value_copy_text(jinja_work *w, const char *at, int64_t bytes, j
     return OTT_OK;
 }
 
+ott_status jinja_value_take_text(jinja_work *w, str *text, ott_status status, jinja_value *out) {
+    if (status == OTT_OK) status = str_finish(text);
+    if (status == OTT_OK) status = jinja_value_copy_text(w, text->text ? text->text : "", text->length, out);
+    str_free(text);
+    return status;
+}
+
 ott_status jinja_text_length(jinja_work *w, text_view text, int64_t *out) {
     TRY(jinja_work_write(w, text.bytes));
     *out = 0;
@@ -489,4 +496,17 @@ ott_status jinja_arguments_check(const jinja_work *w, const jinja_arguments *a, 
                                    i + 1);
     }
     return OTT_OK;
+}
+
+const jinja_builtin *jinja_builtin_find(const jinja_builtin *table, text_view name) {
+    while (table->name && !text_is(name, table->name)) table++;
+    return table->name ? table : NULL;
+}
+
+ott_status jinja_builtin_call(jinja_work *w, const jinja_builtin *b, const jinja_value *v,
+                              const jinja_arguments *a, jinja_value *out) {
+    STATUS_REQUIRE(b); /* the caller looked it up */
+    if (b->positional != JINJA_ARGUMENTS_ANY)
+        TRY(jinja_arguments_check(w, a, b->name, b->positional, b->keywords));
+    return b->apply(w, &(jinja_call){b->name, v, a, b->option}, out);
 }

@@ -158,6 +158,8 @@ ott_status jinja_member(jinja_work *w, const jinja_value *v, text_view name, jin
 /* Returns [(key, value), ...] of a dictionary. */
 ott_status jinja_value_items(jinja_work *w, const jinja_value *v, jinja_value *out);
 ott_status jinja_value_copy_text(jinja_work *w, const char *at, int64_t bytes, jinja_value *out);
+/* Makes a string of the text and frees the text. Returns `status` if it is an error. */
+ott_status jinja_value_take_text(jinja_work *w, str *text, ott_status status, jinja_value *out);
 ott_status jinja_text_length(jinja_work *w, text_view text, int64_t *out); /* counts characters */
 /* Finds the first occurrence of a nonempty part; NULL if absent. */
 ott_status jinja_text_find(jinja_work *w, text_view text, text_view part, const char **out);
@@ -183,6 +185,28 @@ const jinja_value *jinja_argument(const jinja_arguments *a, int place, const cha
    (NULL-terminated). `function`: name of the function for messages. */
 ott_status jinja_arguments_check(const jinja_work *w, const jinja_arguments *a, const char *function,
                                  int most, const char *const *names);
+
+/* A call of a filter, method or function. */
+typedef struct jinja_call {
+    const char *name;
+    const jinja_value *v; /* the value before "|" or "."; NULL for a function */
+    const jinja_arguments *a;
+    int option; /* from the row */
+} jinja_call;
+
+/* A row of a table of filters, methods or functions. A row without a name ends the table. */
+enum { JINJA_ARGUMENTS_ANY = -1 }; /* the function checks its arguments itself */
+typedef struct jinja_builtin {
+    const char *name;
+    ott_status (*apply)(jinja_work *w, const jinja_call *c, jinja_value *out);
+    int positional;          /* maximum number of positional arguments, or JINJA_ARGUMENTS_ANY */
+    const char *keywords[4]; /* supported keyword arguments, NULL-terminated */
+    int option;              /* distinguishes rows that have the same function */
+} jinja_builtin;
+const jinja_builtin *jinja_builtin_find(const jinja_builtin *table, text_view name); /* NULL if absent */
+/* Checks the arguments and calls the function of the row. */
+ott_status jinja_builtin_call(jinja_work *w, const jinja_builtin *b, const jinja_value *v,
+                              const jinja_arguments *a, jinja_value *out);
 
 /* Call the filter, test or method `name`. *found: false if it does not exist or is not supported. */
 ott_status jinja_filter(jinja_work *w, text_view name, const jinja_value *v, const jinja_arguments *a,
