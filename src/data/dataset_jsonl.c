@@ -146,10 +146,10 @@ static ott_status add_hellaswag(row_reader *r, const json_t *object, int64_t row
 /* Returns the answer without surrounding white space, like Python's strip. */
 static text_view stripped(const json_t *answer) {
     text_view text = {json_string_value(answer), (int64_t)json_string_length(answer)};
-    int64_t spaces = text_spaces_at_start(text);
+    int64_t spaces = text_spaces_at_start(text, true);
     text.at += spaces;
     text.bytes -= spaces;
-    text.bytes -= text_spaces_at_end(text);
+    text.bytes -= text_spaces_at_end(text, true);
     return text;
 }
 

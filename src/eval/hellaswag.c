@@ -37,9 +37,14 @@ typedef struct hellaswag {
 
 /* ---- ids ---- */
 
-static ott_status encode_text(const hellaswag *h, const str *text, unsigned flags, tokenizer_ids *ids) {
-    TRY(str_finish(text));
-    return eval_encode(h->job->model, text->text ? text->text : "", text->length, flags, ids);
+static void append_ending(hellaswag *h, text_view ending) {
+    str_append(&h->text, " ");
+    str_append_bytes(&h->text, ending.at, ending.bytes);
+}
+
+static ott_status encode_text(const hellaswag *h, unsigned flags, tokenizer_ids *ids) {
+    TRY(str_finish(&h->text));
+    return eval_encode(h->job->model, h->text.text ? h->text.text : "", h->text.length, flags, ids);
 }
 
 static ott_status check_ending(const encoding *f, int i) {
@@ -52,29 +57,28 @@ static ott_status check_ending(const encoding *f, int i) {
 static ott_status encode_pair(hellaswag *h, const eval_row *row, int i) {
     encoding *f = &h->lm_eval;
     const unsigned flags = TOKENIZER_ADD_SPECIAL | TOKENIZER_MATCH_SPECIAL;
-    int64_t context = row->context.bytes - eval_trailing_space(row->context.text, row->context.bytes);
+    const text_view all = row->context;
+    int64_t context = all.bytes - text_spaces_at_end(all, true);
     f->ids[i].count = h->text.length = 0;
-    str_append_bytes(&h->text, row->context.text, context);
-    TRY(encode_text(h, &h->text, flags, &f->ids[i]));
+    str_append_bytes(&h->text, all.at, context);
+    TRY(encode_text(h, flags, &f->ids[i]));
     f->first[i] = f->ids[i].count;
     f->ids[i].count = 0;
-    str_append_bytes(&h->text, row->context.text + context, row->context.bytes - context);
-    str_append(&h->text, " ");
-    str_append_bytes(&h->text, row->ending[i].text, row->ending[i].bytes);
-    TRY(encode_text(h, &h->text, flags, &f->ids[i]));
+    str_append_bytes(&h->text, all.at + context, all.bytes - context);
+    append_ending(h, row->ending[i]);
+    TRY(encode_text(h, flags, &f->ids[i]));
     return check_ending(f, i);
 }
 
 static ott_status encode_apart(hellaswag *h, const eval_row *row, int i) {
     encoding *f = &h->llmc;
     f->ids[i].count = h->text.length = 0;
-    str_append_bytes(&h->text, row->raw_context.text, row->raw_context.bytes);
-    TRY(encode_text(h, &h->text, TOKENIZER_MATCH_SPECIAL, &f->ids[i]));
+    str_append_bytes(&h->text, row->raw_context.at, row->raw_context.bytes);
+    TRY(encode_text(h, TOKENIZER_MATCH_SPECIAL, &f->ids[i]));
     f->first[i] = f->ids[i].count;
     h->text.length = 0;
-    str_append(&h->text, " ");
-    str_append_bytes(&h->text, row->raw_ending[i].text, row->raw_ending[i].bytes);
-    TRY(encode_text(h, &h->text, TOKENIZER_MATCH_SPECIAL, &f->ids[i]));
+    append_ending(h, row->raw_ending[i]);
+    TRY(encode_text(h, TOKENIZER_MATCH_SPECIAL, &f->ids[i]));
     return check_ending(f, i);
 }
 

@@ -7,65 +7,6 @@
 #include "base/json/json_member.h"
 #include "base/json/json_text.h"
 #include <string.h>
-#include <utf8proc.h>
-
-/* ---- characters ---- */
-
-/* True for the characters that Python's str.strip removes. */
-static bool is_space(int32_t c) {
-    return (c >= 0x09 && c <= 0x0d) || (c >= 0x1c && c <= 0x20) || c == 0x85 || c == 0xa0 || c == 0x1680 ||
-           (c >= 0x2000 && c <= 0x200a) || c == 0x2028 || c == 0x2029 || c == 0x202f || c == 0x205f ||
-           c == 0x3000;
-}
-
-/* Decodes a UTF-8 character to *out and returns its size in bytes. An invalid byte is one character. */
-static int64_t character(const char *text, int64_t bytes, int32_t *out) {
-    utf8proc_ssize_t size = utf8proc_iterate((const utf8proc_uint8_t *)text, bytes, out);
-    if (size > 0) return size;
-    *out = (unsigned char)*text;
-    return 1;
-}
-
-static int64_t leading_space(const char *text, int64_t bytes) {
-    int32_t c;
-    int64_t at = 0;
-    while (at < bytes) {
-        int64_t size = character(text + at, bytes - at, &c);
-        if (!is_space(c)) break;
-        at += size;
-    }
-    return at;
-}
-
-int64_t eval_trailing_space(const char *text, int64_t bytes) {
-    int64_t end = bytes;
-    while (end > 0) {
-        int32_t c;
-        int64_t at = end - 1;
-        while (at > 0 && ((unsigned char)text[at] & 0xc0) == 0x80) at--;
-        character(text + at, end - at, &c);
-        if (!is_space(c)) break;
-        end = at;
-    }
-    return bytes - end;
-}
-
-int64_t eval_characters(const char *text, int64_t bytes) {
-    int64_t count = 0;
-    for (int64_t i = 0; i < bytes; i++) count += ((unsigned char)text[i] & 0xc0) != 0x80;
-    return count;
-}
-
-void eval_capitalize(const char *text, int64_t bytes, str *out) {
-    for (int64_t at = 0; at < bytes;) {
-        utf8proc_uint8_t buffer[4];
-        int32_t c;
-        int64_t size = character(text + at, bytes - at, &c);
-        c = at == 0 ? utf8proc_totitle(c) : utf8proc_tolower(c);
-        str_append_bytes(out, buffer, utf8proc_encode_char(c, buffer));
-        at += size;
-    }
-}
 
 /* ---- cleaning ---- */
 
@@ -95,11 +36,11 @@ static void drop_brackets(const str *in, str *out) {
     }
 }
 
-void eval_clean(const char *text, int64_t bytes, str *out) {
+void eval_clean(text_view text, str *out) {
     str stripped = {.account = out->account}, titled = {.account = out->account},
         plain = {.account = out->account};
-    int64_t first = leading_space(text, bytes), last = bytes - eval_trailing_space(text, bytes);
-    if (first < last) str_append_bytes(&stripped, text + first, last - first);
+    int64_t first = text_spaces_at_start(text, true), last = text.bytes - text_spaces_at_end(text, true);
+    if (first < last) str_append_bytes(&stripped, text.at + first, last - first);
     replace_all_text(&stripped, " [title]", ". ", &titled);
     drop_brackets(&titled, &plain);
     replace_all_text(&plain, "  ", " ", out);
@@ -111,10 +52,10 @@ void eval_clean(const char *text, int64_t bytes, str *out) {
 
 /* ---- fields ---- */
 
-static ott_status read_text_member(const json_t *object, const char *name, eval_text *out) {
+static ott_status read_text_member(const json_t *object, const char *name, text_view *out) {
     const json_t *value;
     TRY(json_row_text(object, name, &value));
-    *out = (eval_text){json_string_value(value), (int64_t)json_string_length(value)};
+    *out = (text_view){json_string_value(value), (int64_t)json_string_length(value)};
     return OTT_OK;
 }
 
@@ -129,7 +70,7 @@ static ott_status read_endings(const json_t *object, eval_row *row) {
         const json_t *ending = json_array_get(endings, i);
         if (!json_is_string(ending))
             return status_fail(OTT_ERR_FORMAT, "endings[%zu] is %s, not a text", i, json_kind_name(ending));
-        row->raw_ending[i] = (eval_text){json_string_value(ending), (int64_t)json_string_length(ending)};
+        row->raw_ending[i] = (text_view){json_string_value(ending), (int64_t)json_string_length(ending)};
     }
     return OTT_OK;
 }
@@ -152,17 +93,17 @@ static ott_status read_label(const json_t *object, int *out) {
 
 /* Writes clean(activity_label + ": " + ctx_a + " " + ctx_b.capitalize()). */
 static ott_status make_query(const json_t *object, str *out) {
-    eval_text label, a, b;
+    text_view label, a, b;
     str query = {.account = out->account};
     TRY(read_text_member(object, "activity_label", &label));
     TRY(read_text_member(object, "ctx_a", &a));
     TRY(read_text_member(object, "ctx_b", &b));
-    str_append_bytes(&query, label.text, label.bytes);
+    str_append_bytes(&query, label.at, label.bytes);
     str_append(&query, ": ");
-    str_append_bytes(&query, a.text, a.bytes);
+    str_append_bytes(&query, a.at, a.bytes);
     str_append(&query, " ");
-    eval_capitalize(b.text, b.bytes, &query);
-    if (str_finish(&query) == OTT_OK) eval_clean(query.text, query.length, out);
+    text_change_case(b, TEXT_CAPITAL, &query);
+    if (str_finish(&query) == OTT_OK) eval_clean((text_view){query.text, query.length}, out);
     out->failed = out->failed || query.failed;
     str_free(&query);
     return OTT_OK;
@@ -175,18 +116,18 @@ static ott_status make_texts(eval_row *row) {
         json_object_get(row->object, "ctx_b"))
         TRY(make_query(row->object, &row->memory));
     else
-        eval_clean(row->raw_context.text, row->raw_context.bytes, &row->memory);
+        eval_clean(row->raw_context, &row->memory);
     end[0] = row->memory.length;
     for (int i = 0; i < EVAL_ENDINGS; i++) {
-        eval_clean(row->raw_ending[i].text, row->raw_ending[i].bytes, &row->memory);
+        eval_clean(row->raw_ending[i], &row->memory);
         end[i + 1] = row->memory.length;
     }
     TRY(str_finish(&row->memory));
     const char *text = row->memory.text ? row->memory.text : "";
-    row->context = (eval_text){text, end[0]};
+    row->context = (text_view){text, end[0]};
     for (int i = 0; i < EVAL_ENDINGS; i++) {
-        row->ending[i] = (eval_text){text + end[i], end[i + 1] - end[i]};
-        row->characters[i] = eval_characters(row->ending[i].text, row->ending[i].bytes);
+        row->ending[i] = (text_view){text + end[i], end[i + 1] - end[i]};
+        row->characters[i] = text_characters(row->ending[i]);
         if (row->characters[i] == 0)
             return status_fail(OTT_ERR_FORMAT,
                                "endings[%d] has no text: its loss for each character is undefined", i);
@@ -196,14 +137,13 @@ static ott_status make_texts(eval_row *row) {
 
 /* Reads ctx. If the row has none, makes it from ctx_a and ctx_b, as in the published data. */
 static ott_status read_context(eval_row *row) {
-    eval_text a, b;
+    text_view a, b;
     if (json_object_get(row->object, "ctx")) return read_text_member(row->object, "ctx", &row->raw_context);
     if (!json_object_get(row->object, "ctx_a"))
         return status_fail(OTT_ERR_FORMAT, "the row has neither ctx_a and ctx_b nor ctx");
     TRY(read_text_member(row->object, "ctx_a", &a));
     TRY(read_text_member(row->object, "ctx_b", &b));
-    json_t *joined =
-        json_sprintf("%.*s%s%.*s", (int)a.bytes, a.text, b.bytes ? " " : "", (int)b.bytes, b.text);
+    json_t *joined = json_sprintf("%.*s%s%.*s", (int)a.bytes, a.at, b.bytes ? " " : "", (int)b.bytes, b.at);
     if (!joined || json_object_set_new(row->object, "ctx", joined) != 0)
         return status_fail(OTT_ERR_MEMORY, "out of memory: a row");
     return read_text_member(row->object, "ctx", &row->raw_context);

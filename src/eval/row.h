@@ -2,24 +2,19 @@
 #ifndef EVAL_ROW_H
 #define EVAL_ROW_H
 
-#include "base/text/str.h"
+#include "tokenizer/text/text.h"
 #include <jansson.h>
 
 enum { EVAL_ENDINGS = 4 };
-
-typedef struct eval_text {
-    const char *text; /* UTF-8, not NUL-terminated */
-    int64_t bytes;
-} eval_text;
 
 typedef struct eval_row {
     json_t *object; /* the JSON object; owns the texts of raw_context and raw_ending */
     int label;      /* index of the right ending */
     /* for llm.c's scores: the texts of the file, unchanged */
-    eval_text raw_context, raw_ending[EVAL_ENDINGS];
+    text_view raw_context, raw_ending[EVAL_ENDINGS];
     /* for lm-eval's scores: cleaned texts, which are in `memory` */
     str memory;
-    eval_text context, ending[EVAL_ENDINGS];
+    text_view context, ending[EVAL_ENDINGS];
     int64_t characters[EVAL_ENDINGS]; /* number of Unicode characters of each ending */
 } eval_row;
 
@@ -31,11 +26,6 @@ ott_status eval_row_read(mem *account, const char *line, int64_t bytes, eval_row
 void eval_row_free(eval_row *row);
 
 /* lm-eval's preprocess: strips white space; " [title]" becomes ". "; drops [...]; two spaces become one. */
-void eval_clean(const char *text, int64_t bytes, str *out);
-/* Like Python's str.capitalize, except that each character becomes exactly one character. */
-void eval_capitalize(const char *text, int64_t bytes, str *out);
-int64_t eval_characters(const char *text, int64_t bytes); /* number of Unicode characters */
-/* Number of bytes of white space at the end of the text, as Python's str.rstrip finds it. */
-int64_t eval_trailing_space(const char *text, int64_t bytes);
+void eval_clean(text_view text, str *out);
 
 #endif

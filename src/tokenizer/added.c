@@ -203,8 +203,8 @@ ott_status added_walk(encode_run *run, const added_tree *tree, added_part part, 
         text_view before = {text.at, begin}, after = {text.at + end, text.bytes - end};
         from = end;
         if (is_passed_over(run, token, before, after)) continue;
-        if (token->lstrip) begin -= text_spaces_at_end(before);
-        if (token->rstrip) end += text_spaces_at_start(after);
+        if (token->lstrip) begin -= text_spaces_at_end(before, false);
+        if (token->rstrip) end += text_spaces_at_start(after, false);
         if (mark) TRY(mark(run, (added_part){text, done}, end));
         if (done < begin) TRY(rest(run, (text_view){text.at + done, begin - done}, at_start && done == 0));
         TRY(tokenizer_ids_append(run->ids, token->id));

@@ -166,11 +166,11 @@ static void lowercase(text_view text, str *out) {
 
 static text_view strip(const normalize_step *step, text_view text) {
     if (step->left) {
-        int64_t spaces = text_spaces_at_start(text);
+        int64_t spaces = text_spaces_at_start(text, false);
         text.at += spaces;
         text.bytes -= spaces;
     }
-    if (step->right) text.bytes -= text_spaces_at_end(text);
+    if (step->right) text.bytes -= text_spaces_at_end(text, false);
     return text;
 }
 

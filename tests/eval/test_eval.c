@@ -30,7 +30,7 @@ static void assert_cleaned(const char *in, const char *out) {
     mem *account;
     FIXTURE_OK(mem_open(&account));
     str s = {.account = account};
-    eval_clean(in, (int64_t)strlen(in), &s);
+    eval_clean((text_view){in, (int64_t)strlen(in)}, &s);
     FIXTURE_OK(str_finish(&s));
     assert_string_equal(s.text ? s.text : "", out);
     str_free(&s);
@@ -61,7 +61,7 @@ static void assert_capitalized(const char *in, const char *out) {
     mem *account;
     FIXTURE_OK(mem_open(&account));
     str s = {.account = account};
-    eval_capitalize(in, (int64_t)strlen(in), &s);
+    text_change_case((text_view){in, (int64_t)strlen(in)}, TEXT_CAPITAL, &s);
     FIXTURE_OK(str_finish(&s));
     assert_string_equal(s.text ? s.text : "", out);
     str_free(&s);
@@ -77,10 +77,12 @@ static void capitalizing_is_pythons(void **state) {
     assert_capitalized("\xc3\xa9T\xc3\x89", "\xc3\x89t\xc3\xa9"); /* e acute */
     assert_capitalized("\xc7\x86x", "\xc7\x85x");                 /* the title case of dz with caron */
     assert_capitalized("3 A", "3 a");
-    assert_int_equal(eval_characters("a\xc3\xa9\xf0\x9f\x98\x80", 7), 3);
-    assert_int_equal(eval_trailing_space("a \xc2\xa0\n", 5), 4);
-    assert_int_equal(eval_trailing_space(" ", 1), 1);
-    assert_int_equal(eval_trailing_space("", 0), 0);
+    assert_int_equal(text_characters((text_view){"a\xc3\xa9\xf0\x9f\x98\x80", 7}), 3);
+    assert_int_equal(text_spaces_at_end((text_view){"a \xc2\xa0\n", 5}, true), 4);
+    assert_int_equal(text_spaces_at_end((text_view){" ", 1}, true), 1);
+    assert_int_equal(text_spaces_at_end((text_view){"", 0}, true), 0);
+    assert_int_equal(text_spaces_at_end((text_view){"a\x1f ", 3}, true), 2);
+    assert_int_equal(text_spaces_at_end((text_view){"a\x1f ", 3}, false), 1);
 }
 
 /* ---- rows, and their expected texts ---- */
@@ -126,9 +128,9 @@ static const sample samples[] = {
 };
 enum { SAMPLES = sizeof samples / sizeof *samples };
 
-static void assert_text(eval_text is, const char *wanted) {
-    if ((int64_t)strlen(wanted) != is.bytes || memcmp(is.text, wanted, strlen(wanted)) != 0)
-        fail_msg("\"%.*s\" should be \"%s\"", (int)is.bytes, is.text, wanted);
+static void assert_text(text_view is, const char *wanted) {
+    if ((int64_t)strlen(wanted) != is.bytes || memcmp(is.at, wanted, strlen(wanted)) != 0)
+        fail_msg("\"%.*s\" should be \"%s\"", (int)is.bytes, is.at, wanted);
 }
 
 static void rows_become_texts(void **state) {

@@ -8,11 +8,10 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t bytes) {
     if (eval_row_read(account, (const char *)data, (int64_t)bytes, &row) == OTT_OK) {
         FUZZ_REQUIRE(row.label >= 0 && row.label < EVAL_ENDINGS);
         for (int i = 0; i < EVAL_ENDINGS; i++) {
-            const eval_text *e = &row.ending[i];
+            const text_view *e = &row.ending[i];
             FUZZ_REQUIRE(e->bytes >= 0 && row.characters[i] >= 0 && row.characters[i] <= e->bytes);
-            FUZZ_REQUIRE(eval_characters(e->text, e->bytes) >= 0);
         }
-        FUZZ_REQUIRE(eval_trailing_space(row.context.text, row.context.bytes) <= row.context.bytes);
+        FUZZ_REQUIRE(text_spaces_at_end(row.context, true) <= row.context.bytes);
     }
     eval_row_free(&row);
     mem_close(account);

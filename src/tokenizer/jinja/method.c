@@ -1,7 +1,6 @@
 /* jinja/method: methods of strings and dictionaries, and functions. */
 #include "base/text/text.h"
 #include "tokenizer/jinja/value.h"
-#include <utf8proc.h>
 
 /* ---- strings ---- */
 
@@ -21,7 +20,7 @@ static bool holds_character(text_view set, const char *at, int64_t bytes) {
 
 static ott_status bytes_at_start(jinja_work *w, text_view text, const text_view *set, int64_t *out) {
     *out = 0;
-    if (!set) return *out = text_spaces_at_start(text), jinja_work_write(w, *out);
+    if (!set) return *out = text_spaces_at_start(text, true), jinja_work_write(w, *out);
     for (int64_t bytes; *out < text.bytes; *out += bytes) {
         bytes = text_character_bytes((unsigned char)text.at[*out]);
         TRY(jinja_work_write(w, set->bytes));
@@ -32,7 +31,7 @@ static ott_status bytes_at_start(jinja_work *w, text_view text, const text_view 
 
 static ott_status bytes_at_end(jinja_work *w, text_view text, const text_view *set, int64_t *out) {
     int64_t i = text.bytes;
-    if (!set) return *out = text_spaces_at_end(text), jinja_work_write(w, *out);
+    if (!set) return *out = text_spaces_at_end(text, true), jinja_work_write(w, *out);
     while (i > 0) {
         int64_t from = i - 1;
         while (from > 0 && ((unsigned char)text.at[from] & 0xc0) == 0x80) from--;
@@ -65,22 +64,11 @@ static ott_status method_strip(jinja_work *w, const jinja_call *c, jinja_value *
     return *out = jinja_value_string(text), OTT_OK;
 }
 
-typedef enum letter_case { CASE_UPPER, CASE_LOWER, CASE_CAPITAL } letter_case;
-
-/* Changes case per character, with Unicode's simple mappings. The option is a letter_case. */
+/* The option is a text_case. */
 static ott_status method_case(jinja_work *w, const jinja_call *c, jinja_value *out) {
-    const text_view text = c->v->text;
     str made = {.account = w->account};
-    TRY(jinja_work_steps(w, 1 + text.bytes / 2));
-    for (int64_t i = 0, bytes; i < text.bytes; i += bytes) {
-        utf8proc_int32_t code;
-        utf8proc_uint8_t encoded[4];
-        bytes = utf8proc_iterate((const utf8proc_uint8_t *)text.at + i, text.bytes - i, &code);
-        if (bytes <= 0) break; /* cannot happen: texts are valid UTF-8 */
-        bool upper = c->option == CASE_UPPER || (c->option == CASE_CAPITAL && i == 0);
-        code = upper ? utf8proc_toupper(code) : utf8proc_tolower(code);
-        str_append_bytes(&made, encoded, utf8proc_encode_char(code, encoded));
-    }
+    TRY(jinja_work_steps(w, 1 + c->v->text.bytes / 2));
+    text_change_case(c->v->text, (text_case)c->option, &made);
     return jinja_value_take_text(w, &made, OTT_OK, out);
 }
 
@@ -141,15 +129,15 @@ static ott_status method_replace(jinja_work *w, const jinja_call *c, jinja_value
 /* Splits at white space; ignores white space at both ends. */
 static ott_status split_words(jinja_work *w, text_view text, int64_t most, jinja_list *l) {
     for (;;) {
-        int64_t spaces = text_spaces_at_start(text), bytes = 0;
+        int64_t spaces = text_spaces_at_start(text, true), bytes = 0;
         text = (text_view){text.at + spaces, text.bytes - spaces};
         if (text.bytes == 0) return OTT_OK;
         if (most == 0) {
-            text.bytes -= text_spaces_at_end(text);
+            text.bytes -= text_spaces_at_end(text, true);
             return jinja_list_append(w, l, jinja_value_string(text));
         }
         while (bytes < text.bytes &&
-               text_spaces_at_start((text_view){text.at + bytes, text.bytes - bytes}) == 0)
+               text_spaces_at_start((text_view){text.at + bytes, text.bytes - bytes}, true) == 0)
             bytes += text_character_bytes((unsigned char)text.at[bytes]);
         TRY(jinja_list_append(w, l, jinja_value_string((text_view){text.at, bytes})));
         text = (text_view){text.at + bytes, text.bytes - bytes};
@@ -213,9 +201,9 @@ static const jinja_builtin string_methods[] = {
     {"strip", method_strip, .positional = 1, .option = AT_START | AT_END},
     {"lstrip", method_strip, .positional = 1, .option = AT_START},
     {"rstrip", method_strip, .positional = 1, .option = AT_END},
-    {"upper", method_case, .option = CASE_UPPER},
-    {"lower", method_case, .option = CASE_LOWER},
-    {"capitalize", method_case, .option = CASE_CAPITAL},
+    {"upper", method_case, .option = TEXT_UPPER},
+    {"lower", method_case, .option = TEXT_LOWER},
+    {"capitalize", method_case, .option = TEXT_CAPITAL},
     {"startswith", method_match, .positional = 1, .option = AT_START},
     {"endswith", method_match, .positional = 1, .option = AT_END},
     {"replace", method_replace, .positional = 3, .keywords = {"count"}},

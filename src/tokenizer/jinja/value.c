@@ -387,9 +387,7 @@ ott_status jinja_value_take_text(jinja_work *w, str *text, ott_status status, ji
 
 ott_status jinja_text_length(jinja_work *w, text_view text, int64_t *out) {
     TRY(jinja_work_write(w, text.bytes));
-    *out = 0;
-    for (int64_t i = 0; i < text.bytes; i += text_character_bytes((unsigned char)text.at[i])) ++*out;
-    return OTT_OK;
+    return *out = text_characters(text), OTT_OK;
 }
 
 ott_status jinja_text_find(jinja_work *w, text_view text, text_view part, const char **out) {

@@ -3,6 +3,7 @@
 #define TOKENIZER_TEXT_TEXT_H
 
 #include "base/mem.h"
+#include "base/text/str.h"
 #include <stdbool.h>
 #include <string.h>
 
@@ -11,11 +12,19 @@ typedef struct text_view {
     int64_t bytes;
 } text_view;
 
-/* Bytes of white space at the start or end, and tests for \w of Rust's regex (text_class.c). */
-int64_t text_spaces_at_start(text_view text);
-int64_t text_spaces_at_end(text_view text);
+/* Bytes of white space at the start or end. python: white space of Python's str.strip, else of Rust's regex,
+   which does not have U+001C to U+001F. */
+int64_t text_spaces_at_start(text_view text, bool python);
+int64_t text_spaces_at_end(text_view text, bool python);
+/* Tests for \w of Rust's regex. */
 bool text_starts_with_word(text_view text);
 bool text_ends_with_word(text_view text);
+
+typedef enum text_case { TEXT_UPPER, TEXT_LOWER, TEXT_CAPITAL } text_case;
+/* Appends the text with Unicode's simple case mappings: each character becomes exactly one character.
+   TEXT_CAPITAL: like Python's str.capitalize, the first character in title case and the others in lower
+   case. */
+void text_change_case(text_view text, text_case to, str *out);
 
 /* Texts by id; at[id].at is NULL if the id has no text. All texts are in one blob, each NUL-terminated. */
 typedef struct text_list {
@@ -54,6 +63,13 @@ static inline bool text_is(text_view text, const char *word) {
 /* Returns the length of a UTF-8 character in bytes, from its first byte. */
 static inline int text_character_bytes(unsigned char lead) {
     return lead < 0x80 ? 1 : lead < 0xe0 ? 2 : lead < 0xf0 ? 3 : 4;
+}
+
+/* Returns the number of characters. */
+static inline int64_t text_characters(text_view text) {
+    int64_t count = 0;
+    for (int64_t i = 0; i < text.bytes; i++) count += ((unsigned char)text.at[i] & 0xc0) != 0x80;
+    return count;
 }
 
 static inline uint64_t text_hash_load(const char *p, int bytes) {
