@@ -1,82 +1,37 @@
 /* report/table: the comparison as a text table, followed by verdicts and FP8 measurements. */
+#include "base/text/table.h"
 #include "report/internal.h"
 #include <inttypes.h>
-#include <stdio.h>
-#include <string.h>
 
-enum { LABEL, TRAIN_LOSS, VAL_LOSS, GAP, SPEED, MEMORY, FP8_GEMMS, COLUMNS };
-
-static const char *const headings[COLUMNS] = {"run",      "train loss",  "val loss", "gap to first",
-                                              "tokens/s", "peak memory", "FP8 GEMMs"};
-
-typedef struct line {
-    const char *label;
-    char cell[COLUMNS][48]; /* cell[LABEL] is not used */
-} line;
-
-static const char *cell(const line *r, int column) {
-    return column == LABEL ? r->label : r->cell[column];
-}
-
-/* Width on a terminal: the number of characters, not of bytes. */
-static int width_of(const char *text) {
-    int width = 0;
-    for (; *text; text++) width += (*text & 0xc0) != 0x80;
-    return width;
-}
-
-/* Copies a text into a cell, and frees the text. */
-static ott_status fill_cell(str *cell_text, char out[48]) {
-    ott_status status = str_finish(cell_text);
-    if (status == OTT_OK) snprintf(out, 48, "%s", cell_text->text);
-    str_free(cell_text);
-    return status;
-}
-
-static ott_status fill_row(const report *r, int index, line *out) {
+static void append_row(const report *r, int index, text_table *t) {
     const report_row *row = &r->rows[index];
     const report_summary *s = &row->mean;
     report_gap gap = report_gap_of(r, index);
-    str cell_text = {.account = r->account};
-    out->label = s->label;
-    report_loss_and_error(s->train_loss, row->train_error, &cell_text);
-    TRY(fill_cell(&cell_text, out->cell[TRAIN_LOSS]));
-    report_loss_and_error(s->val_loss, row->val_error, &cell_text);
-    TRY(fill_cell(&cell_text, out->cell[VAL_LOSS]));
+    char text[32];
+    text_table_cell(t, s->label);
+    report_loss_and_error(s->train_loss, row->train_error, &t->cells);
+    text_table_end_cell(t);
+    report_loss_and_error(s->val_loss, row->val_error, &t->cells);
+    text_table_end_cell(t);
     if (index == 0)
-        str_append(&cell_text, "-");
+        str_append(&t->cells, "-");
     else
-        report_gap_and_error(&gap, &cell_text);
-    TRY(fill_cell(&cell_text, out->cell[GAP]));
-    report_count_text(s->tokens_per_second, out->cell[SPEED]);
-    report_bytes_text(s->peak_memory_bytes, out->cell[MEMORY]);
-    report_count_text((double)s->fp8_gemms, out->cell[FP8_GEMMS]);
-    return OTT_OK;
+        report_gap_and_error(&gap, &t->cells);
+    text_table_end_cell(t);
+    text_table_cell(t, report_count_text(s->tokens_per_second, text));
+    text_table_cell(t, report_bytes_text(s->peak_memory_bytes, text));
+    text_table_cell(t, report_count_text((double)s->fp8_gemms, text));
 }
 
-/* Labels are aligned left, numbers right. */
-static void append_cell(str *out, const char *text, int column, int width) {
-    int pad = width - width_of(text);
-    if (column == LABEL) str_append(out, text);
-    for (int i = 0; i < pad && (column != LABEL); i++) str_append(out, " ");
-    if (column != LABEL) str_append(out, text);
-    for (int i = 0; i < pad && (column == LABEL); i++) str_append(out, " ");
-}
-
-static void append_table_line(str *out, const line *r, const int *width) {
-    for (int c = 0; c < COLUMNS; c++) {
-        if (c > 0) str_append(out, " | ");
-        append_cell(out, cell(r, c), c, width[c]);
-    }
-    str_append(out, "\n");
-}
-
-static void append_rule(str *out, const int *width) {
-    for (int c = 0; c < COLUMNS; c++) {
-        if (c > 0) str_append(out, "-+-");
-        for (int i = 0; i < width[c]; i++) str_append(out, "-");
-    }
-    str_append(out, "\n");
+static ott_status append_rows(const report *r, str *out) {
+    static const char *const headings[] = {"run",      "train loss",  "val loss", "gap to first",
+                                           "tokens/s", "peak memory", "FP8 GEMMs"};
+    enum { COLUMNS = sizeof headings / sizeof *headings };
+    text_table t = {
+        .columns = COLUMNS, .gap = " | ", .rule = "-+-", .right = true, .cells.account = r->account};
+    for (int c = 0; c < COLUMNS; c++) text_table_cell(&t, headings[c]);
+    for (int i = 0; i < r->row_count; i++) append_row(r, i, &t);
+    return text_table_write(&t, out);
 }
 
 static void append_verdicts(const report *r, str *out) {
@@ -167,30 +122,8 @@ static ott_status append_health(const report *r, str *out) {
     return str_finish(out);
 }
 
-static ott_status append_rows(const report *r, line *rows, str *out) {
-    int width[COLUMNS];
-    line heading = {.label = headings[LABEL]};
-    for (int c = 0; c < COLUMNS; c++) {
-        strcpy(heading.cell[c], headings[c]);
-        width[c] = width_of(headings[c]);
-    }
-    for (int i = 0; i < r->row_count; i++) {
-        TRY(fill_row(r, i, &rows[i]));
-        for (int c = 0; c < COLUMNS; c++)
-            if (width_of(cell(&rows[i], c)) > width[c]) width[c] = width_of(cell(&rows[i], c));
-    }
-    append_table_line(out, &heading, width);
-    append_rule(out, width);
-    for (int i = 0; i < r->row_count; i++) append_table_line(out, &rows[i], width);
-    return OTT_OK;
-}
-
 ott_status report_table(const report *r, str *out) {
-    void *memory;
-    TRY(mem_alloc_array(r->account, MEM_OTHER, r->row_count, sizeof(line), "a table", &memory));
-    ott_status status = append_rows(r, memory, out);
-    mem_free(r->account, memory);
-    TRY(status);
+    TRY(append_rows(r, out));
     append_verdicts(r, out);
     for (int i = 0; i < r->count; i++)
         if (!r->runs[i].finished)

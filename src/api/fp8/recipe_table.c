@@ -1,50 +1,39 @@
 /* api/fp8/recipe_table: the table of all recipes, as text and as JSON. */
 #include "api/fp8/recipe.h"
 #include "base/json/json_write.h"
-#include "base/text/text.h"
+#include "base/text/table.h"
 #include "fp8/recipe_text.h"
 #include <stdio.h>
 #include <string.h>
 
 /* ---- cells ---- */
 
-#define CELL 112
-
-static void use_text(const cast_spec *s, char out[RECIPE_CAST_TEXT]) {
-    recipe_cast_write(s, out);
-}
-
-static void tensor_text(const quant_spec *q, char out[CELL]) {
+static void tensor_text(const quant_spec *q, str *out) {
     char row[RECIPE_CAST_TEXT], column[RECIPE_CAST_TEXT];
-    use_text(&q->rowwise, row);
-    use_text(&q->columnwise, column);
-    if (strcmp(row, column) == 0)
-        snprintf(out, CELL, "%.110s", row);
-    else
-        snprintf(out, CELL, "%.50s / %.50s", row, column);
+    recipe_cast_write(&q->rowwise, row);
+    recipe_cast_write(&q->columnwise, column);
+    str_append(out, row);
+    if (strcmp(row, column) != 0) str_printf(out, " / %s", column);
 }
 
-static void rule_text(const recipe *r, char out[CELL]) {
+static void rule_text(const recipe *r, str *out) {
     static const char *const rules[] = {[SCALE_NONE] = "1",
                                         [SCALE_TORCHAO] = "max/amax",
                                         [SCALE_TE] = "max/amax, else 1",
                                         [SCALE_E8M0] = "2^k, never saturates",
                                         [SCALE_E8M0_FLOOR] = "2^k, may saturate"};
     const cast_spec *s = &r->input.rowwise;
-    if (!cast_spec_is_fp8(s)) {
-        snprintf(out, CELL, "-");
-        return;
-    }
-    snprintf(out, CELL, "%s%s%s", rules[s->scale.rule], s->scale.power_of_two ? ", down to 2^k" : "",
-             s->policy == AMAX_DELAYED ? ", of earlier steps" : "");
+    if (!cast_spec_is_fp8(s)) return str_append(out, "-");
+    str_printf(out, "%s%s%s", rules[s->scale.rule], s->scale.power_of_two ? ", down to 2^k" : "",
+               s->policy == AMAX_DELAYED ? ", of earlier steps" : "");
 }
 
-static void product_text(const recipe *r, recipe_gemm which, char out[CELL]) {
+static void product_text(const recipe *r, recipe_gemm which, str *out) {
     const gemm_spec *g = &r->gemm[which];
     bool fp8 = recipe_gemm_is_fp8(r, which);
-    snprintf(out, CELL, "%s%s%s%s", fp8 ? "fp8" : dtype_name(r->activation),
-             fp8 && g->fast_accumulate ? " fast" : "", g->accumulate == ACCUMULATE_FP32 ? "" : " ",
-             g->accumulate == ACCUMULATE_FP32 ? "" : recipe_accumulate_name(g->accumulate));
+    str_printf(out, "%s%s", fp8 ? "fp8" : dtype_name(r->activation),
+               fp8 && g->fast_accumulate ? " fast" : "");
+    if (g->accumulate != ACCUMULATE_FP32) str_printf(out, " %s", recipe_accumulate_name(g->accumulate));
 }
 
 /* Bytes that a layer keeps for backward per element of its input: the columnwise codes, and amax, scale and
@@ -58,47 +47,22 @@ static double bytes_kept(const recipe *r) {
 
 /* ---- as text ---- */
 
-enum { COLUMN_MOST = 7 };
-
-/* A text table. */
-typedef struct grid {
-    int columns, rows;
-    char (*cell)[CELL]; /* [rows][columns] texts of the cells */
-} grid;
-
-static char *grid_at(const grid *g, int row, int column) {
-    return g->cell[row * g->columns + column];
-}
-
-static void grid_write(const grid *g, str *out) {
-    int width[COLUMN_MOST] = {0};
-    for (int i = 0; i < g->rows * g->columns; i++) {
-        int length = (int)strlen(g->cell[i]);
-        if (length > width[i % g->columns]) width[i % g->columns] = length;
-    }
-    for (int r = 0; r < g->rows; r++)
-        for (int c = 0; c < g->columns; c++) {
-            bool last = c + 1 == g->columns;
-            str_printf(out, "%-*s%s", last ? 0 : width[c], grid_at(g, r, c), last ? "\n" : "  ");
-        }
-}
-
-static void fill_operands(const grid *g, int row, const recipe *r, const capability_list *c) {
+static void fill_operands(text_table *t, const recipe *r, const capability_list *c) {
+    const quant_spec *tensors[] = {&r->input, &r->weight, &r->grad_output};
     (void)c;
-    snprintf(grid_at(g, row, 0), CELL, "%s", r->name);
-    tensor_text(&r->input, grid_at(g, row, 1));
-    tensor_text(&r->weight, grid_at(g, row, 2));
-    tensor_text(&r->grad_output, grid_at(g, row, 3));
-    rule_text(r, grid_at(g, row, 4));
+    for (int i = 0; i < 3; i++) {
+        tensor_text(tensors[i], &t->cells);
+        text_table_end_cell(t);
+    }
+    rule_text(r, &t->cells);
+    text_table_end_cell(t);
 }
 
 /* Writes the devices. Without the CUDA backend: "cpu; not built: H100/H200". With the CUDA backend: "cpu;
    cuda: H100/H200", or whether this machine's GPU can run the recipe. */
-static void devices_text(const recipe *r, const capability_list *c, char out[CELL]) {
-    out[0] = '\0';
+static void devices_text(const recipe *r, const capability_list *c, str *out) {
     for (const capability *p = c->at; p < c->at + c->count; p++) {
         char gpus[CAPABILITY_TEXT];
-        size_t used = strlen(out);
         const char *name = p->row->name, *refusal = capability_refusal(p, r);
         const char *state = !p->is_built ? "not built"
                             : !p->device ? ""
@@ -109,36 +73,38 @@ static void devices_text(const recipe *r, const capability_list *c, char out[CEL
         else
             snprintf(gpus, sizeof gpus, "%s GPUs", name);
         if (p->row->can)
-            snprintf(out + used, CELL - used, "%s%s%s", used ? "; " : "", refusal ? "not " : "", name);
+            str_printf(out, "%s%s%s", p > c->at ? "; " : "", refusal ? "not " : "", name);
         else
-            snprintf(out + used, CELL - used, "; %s%s: %s",
-                     p->is_built && !(p->device && refusal) ? name : "", state, gpus);
+            str_printf(out, "; %s%s: %s", p->is_built && !(p->device && refusal) ? name : "", state, gpus);
     }
 }
 
-static void fill_products(const grid *g, int row, const recipe *r, const capability_list *c) {
-    snprintf(grid_at(g, row, 0), CELL, "%s", r->name);
-    for (int p = 0; p < GEMM_COUNT; p++) product_text(r, (recipe_gemm)p, grid_at(g, row, 1 + p));
-    text_format(grid_at(g, row, 4), CELL, "%.3g", bytes_kept(r));
-    devices_text(r, c, grid_at(g, row, 5));
-    snprintf(grid_at(g, row, 6), CELL, "%s", r->source);
+static void fill_products(text_table *t, const recipe *r, const capability_list *c) {
+    for (int p = 0; p < GEMM_COUNT; p++) {
+        product_text(r, (recipe_gemm)p, &t->cells);
+        text_table_end_cell(t);
+    }
+    str_printf(&t->cells, "%.3g", bytes_kept(r));
+    text_table_end_cell(t);
+    devices_text(r, c, &t->cells);
+    text_table_end_cell(t);
+    text_table_cell(t, r->source);
 }
 
-typedef void fill_row(const grid *g, int row, const recipe *r, const capability_list *c);
+/* Adds the cells of a recipe, without its name. */
+typedef void fill_row(text_table *t, const recipe *r, const capability_list *c);
 
-static ott_status write_grid(ott_context *context, const capability_list *c, const char *const *heads,
-                             int columns, fill_row *fill, str *out) {
+static ott_status write_recipes(ott_context *context, const capability_list *c, const char *const *heads,
+                                int columns, fill_row *fill, str *out) {
     int count;
-    void *memory;
     const recipe *table = recipe_table(&count);
-    TRY(mem_alloc_array(context->account, MEM_OTHER, (int64_t)(count + 1) * columns, CELL,
-                        "the table of recipes", &memory));
-    grid g = {.columns = columns, .rows = count + 1, .cell = memory};
-    for (int i = 0; i < columns; i++) snprintf(grid_at(&g, 0, i), CELL, "%s", heads[i]);
-    for (int i = 0; i < count; i++) fill(&g, i + 1, &table[i], c);
-    grid_write(&g, out);
-    mem_free(context->account, memory);
-    return OTT_OK;
+    text_table t = {.columns = columns, .gap = "  ", .cells.account = context->account};
+    for (int i = 0; i < columns; i++) text_table_cell(&t, heads[i]);
+    for (int i = 0; i < count; i++) {
+        text_table_cell(&t, table[i].name);
+        fill(&t, &table[i], c);
+    }
+    return text_table_write(&t, out);
 }
 
 static ott_status write_table_text(ott_context *context, const capability_list *c, str *out) {
@@ -147,19 +113,19 @@ static ott_status write_table_text(ott_context *context, const capability_list *
                                            "kept",   "devices", "source"};
     str_append(out,
                "How each tensor of a linear layer is stored, rowwise / columnwise if the two differ:\n\n");
-    TRY(write_grid(context, c, operands, 5, fill_operands, out));
+    TRY(write_recipes(context, c, operands, 5, fill_operands, out));
     str_append(
         out, "\nFormat of the three GEMMs (fast: with the fast accumulator of a GPU; the CPU sums in fp32),\n"
              "bytes per input element that are kept for backward (bf16: 2), devices, source:\n\n");
-    return write_grid(context, c, products, 7, fill_products, out);
+    return write_recipes(context, c, products, 7, fill_products, out);
 }
 
 /* ---- as JSON ---- */
 
 static void json_tensor(str *out, const char *name, const quant_spec *q) {
     char row[RECIPE_CAST_TEXT], column[RECIPE_CAST_TEXT];
-    use_text(&q->rowwise, row);
-    use_text(&q->columnwise, column);
+    recipe_cast_write(&q->rowwise, row);
+    recipe_cast_write(&q->columnwise, column);
     json_write_key(out, name);
     str_append(out, "{");
     json_write_text(out, "by_rows", row);
@@ -204,15 +170,16 @@ static void json_devices(str *out, const recipe *r, const capability_list *c) {
 }
 
 static void json_recipe(str *out, const recipe *r, const capability_list *c) {
-    char rule[CELL];
-    rule_text(r, rule);
     str_append(out, "    {");
     json_write_text(out, "name", r->name);
     json_write_text(out, "activation", dtype_name(r->activation));
     json_tensor(out, "input", &r->input);
     json_tensor(out, "weight", &r->weight);
     json_tensor(out, "grad_output", &r->grad_output);
-    json_write_text(out, "scale", rule);
+    json_write_key(out, "scale");
+    str_append(out, "\"");
+    rule_text(r, out); /* has no characters that JSON escapes */
+    str_append(out, "\"");
     json_write_key(out, "products");
     str_append(out, "{");
     for (int p = 0; p < GEMM_COUNT; p++) json_product(out, r, (recipe_gemm)p);
