@@ -1,5 +1,6 @@
 /* formats/json_edit: finds members by quotes and brackets, which is enough because the JSON is valid. */
 #include "formats/json_edit.h"
+#include <stdlib.h>
 #include <string.h>
 
 /* Byte offsets of a member "key": value. */
@@ -60,15 +61,20 @@ static bool find_member(const str *s, const char *key, member *m) {
     return false;
 }
 
+/* Replaces *s by `result`. If `result` is incomplete, frees it and keeps *s. */
+static ott_status replace_text(str *s, str *result) {
+    ott_status status = str_finish(result);
+    str_free(status == OTT_OK ? s : result);
+    if (status == OTT_OK) *s = *result;
+    return status;
+}
+
 static ott_status replace_bytes(str *s, int64_t from, int64_t to, const char *with) {
     str result = {.account = s->account};
     str_append_bytes(&result, s->text, from);
     str_append(&result, with);
     str_append_bytes(&result, s->text + to, s->length - to);
-    ott_status status = str_finish(&result);
-    if (status != OTT_OK) return str_free(&result), status;
-    str_free(s);
-    return *s = result, OTT_OK;
+    return replace_text(s, &result);
 }
 
 /* Appends a member, with white space like the first member's. */
@@ -110,4 +116,37 @@ ott_status json_edit_remove(str *text, const char *key) {
     bool is_first = m.before == object_begin(text);
     if (is_first && next_member(text, m.value_end, &next)) return replace_bytes(text, m.key, next.key, "");
     return replace_bytes(text, m.before, m.value_end, ""); /* also removes the comma before the member */
+}
+
+/* The text of a member, from its key to the end of its value. */
+typedef struct member_text {
+    const char *at;
+    int64_t bytes;
+} member_text;
+
+static int compare_keys(const void *a, const void *b) {
+    const member_text *x = a, *y = b;
+    return memcmp(x->at, y->at, (size_t)(x->bytes < y->bytes ? x->bytes : y->bytes));
+}
+
+ott_status json_edit_sort(str *text) {
+    member m;
+    member_text *members = NULL;
+    str result = {.account = text->account};
+    int64_t count = 0, end = object_begin(text);
+    for (; next_member(text, end, &m); end = m.value_end) {
+        ott_status grown = mem_grow(text->account, MEM_OTHER, (count + 1) * (int64_t)sizeof *members,
+                                    "members of an object", &members);
+        if (grown != OTT_OK) return mem_free(text->account, members), grown;
+        members[count++] = (member_text){text->text + m.key, m.value_end - m.key};
+    }
+    qsort(members, (size_t)count, sizeof *members, compare_keys);
+    str_append(&result, "{");
+    for (int64_t i = 0; i < count; i++) {
+        str_append(&result, i ? ",\n  " : "\n  ");
+        str_append_bytes(&result, members[i].at, members[i].bytes);
+    }
+    str_append_bytes(&result, text->text + end, text->length - end);
+    mem_free(text->account, members);
+    return replace_text(text, &result);
 }

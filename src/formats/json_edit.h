@@ -11,5 +11,7 @@ ott_status json_edit_put(str *text, const char *key, const char *value);
 ott_status json_edit_rename(str *text, const char *key, const char *new_key);
 /* Removes a member. Does nothing if there is no such member. */
 ott_status json_edit_remove(str *text, const char *key);
+/* Sorts the members by their keys. Each gets its own line, indented by two spaces. */
+ott_status json_edit_sort(str *text);
 
 #endif

@@ -43,6 +43,16 @@ static void edits(void **state) {
     }
 }
 
+static void sorts_members(void **state) {
+    folder *f = *state;
+    str s = {.account = f->account};
+    str_append(&s, "{\"ab\": {\"z\":1,\"y\":2},\"a_\":1, \"b\": [], \"a\": \"x,}\"\n}\n");
+    assert_int_equal(json_edit_sort(&s), OTT_OK);
+    assert_string_equal(s.text, "{\n  \"a\": \"x,}\",\n  \"a_\":1,\n  \"ab\": {\"z\":1,\"y\":2},"
+                                "\n  \"b\": []\n}\n");
+    str_free(&s);
+}
+
 static void memory_runs_out(void **state) {
     folder *f = *state;
     ott_status status = OTT_ERR_MEMORY;
@@ -62,6 +72,7 @@ static void memory_runs_out(void **state) {
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup_teardown(edits, folder_setup, folder_teardown),
+        cmocka_unit_test_setup_teardown(sorts_members, folder_setup, folder_teardown),
         cmocka_unit_test_setup_teardown(memory_runs_out, folder_setup, folder_teardown),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -129,13 +129,6 @@ const hf_key *hf_keys(int *count) {
     return keys;
 }
 
-const hf_key *hf_key_find(const char *name, const family *f) {
-    const hf_key *found = NULL;
-    for (size_t i = 0; i < sizeof keys / sizeof *keys; i++)
-        if (strcmp(keys[i].name, name) == 0 && (!found || hf_key_applies(&keys[i], f))) found = &keys[i];
-    return found;
-}
-
 bool hf_key_has_substitute(const hf_key *k, const family *f) {
     for (size_t i = 0; !hf_key_applies(k, f) && i < sizeof keys / sizeof *keys; i++)
         if (keys[i].offset == k->offset && hf_key_applies(&keys[i], f)) return true;
@@ -147,44 +140,28 @@ bool hf_key_applies(const hf_key *k, const family *f) {
     return k->offset != offsetof(hf_config, attention_bias) || f->bias_key || f->qkv_bias_key;
 }
 
-hf_value hf_key_get(const hf_key *k, const hf_config *c) {
-    const char *member = (const char *)c + k->offset;
+double hf_key_get(const hf_key *k, const hf_config *c) {
+    const void *member = (const char *)c + k->offset;
     switch (k->type) {
-    case HF_INT: return (hf_value){.integer = *(const int64_t *)(const void *)member};
-    case HF_REAL: return (hf_value){.real = *(const double *)(const void *)member};
+    case HF_INT: return (double)*(const int64_t *)member;
+    case HF_REAL: return *(const double *)member;
     case HF_BOOL: break;
     }
-    return (hf_value){.truth = *(const bool *)member};
+    return *(const bool *)member;
 }
 
-static void hf_key_set(const hf_key *k, hf_config *c, hf_value v) {
-    char *member = (char *)c + k->offset;
+static void hf_key_set(const hf_key *k, hf_config *c, double v) {
+    void *member = (char *)c + k->offset;
     switch (k->type) {
-    case HF_INT: *(int64_t *)(void *)member = v.integer; break;
-    case HF_REAL: *(double *)(void *)member = v.real; break;
-    case HF_BOOL: *(bool *)member = v.truth; break;
+    case HF_INT: *(int64_t *)member = (int64_t)v; break;
+    case HF_REAL: *(double *)member = v; break;
+    case HF_BOOL: *(bool *)member = v != 0; break;
     }
 }
 
 /* Compares real numbers in fp32, because one of the two may have been rounded to fp32. */
-bool hf_key_equal(const hf_key *k, hf_value a, hf_value b) {
-    switch (k->type) {
-    case HF_INT: return a.integer == b.integer;
-    case HF_REAL: return (float)a.real == (float)b.real;
-    case HF_BOOL: break;
-    }
-    return a.truth == b.truth;
-}
-
-/* Converts a default of the table to the key's type. Returns false if it is NAN: there is no default. */
-static bool set_key_number(const hf_key *k, double x, hf_value *out) {
-    if (isnan(x)) return false;
-    switch (k->type) {
-    case HF_INT: out->integer = (int64_t)x; break;
-    case HF_REAL: out->real = x; break;
-    case HF_BOOL: out->truth = x != 0; break;
-    }
-    return true;
+bool hf_key_equal(const hf_key *k, double a, double b) {
+    return k->type == HF_REAL ? (float)a == (float)b : a == b;
 }
 
 bool hf_key_can_be_null(const hf_key *k) {
@@ -192,41 +169,42 @@ bool hf_key_can_be_null(const hf_key *k) {
     return k->families && (k->type == HF_REAL || is_rank) && k->other_value == 0;
 }
 
-ott_status hf_key_value_of(const hf_key *k, const char *name, json_t *root, const hf_config *c, hf_value *out,
+ott_status hf_key_value_of(const hf_key *k, const char *name, json_t *root, const hf_config *c, double *out,
                            bool *is_given) {
     json_t *value = hf_get(root, k->name);
     if (!value && family_is(c->family, FAMILY_QWEN3_MOE) && strcmp(k->name, "num_experts") == 0)
         value = hf_get(root, "num_local_experts"); /* the key's name in transformers 5 */
     *is_given = true;
     if (value) return hf_key_read(k, name, value, out);
-    *is_given = hf_key_can_be_null(k) && json_object_get(root, k->name) ? set_key_number(k, 0, out)
-                                                                        : hf_key_default(k, c, out);
+    *is_given = hf_key_default(k, c, out);
+    if (hf_key_can_be_null(k) && json_object_get(root, k->name)) *is_given = true, *out = 0;
     return OTT_OK;
 }
 
 /* Computes a default from other values of c. Returns false if the key's default does not depend on any. */
-static bool derive_value(const hf_key *k, const hf_config *c, hf_value *out) {
+static bool derive_value(const hf_key *k, const hf_config *c, double *out) {
     const family *f = c->family;
     if (k->offset == offsetof(hf_config, kv_heads) && f->kv_heads_optional)
-        return out->integer = c->heads, true;
+        return *out = (double)c->heads, true;
     if (k->offset == offsetof(hf_config, intermediate_size) && family_is(f, FAMILY_GPT2))
-        return out->integer = 4 * c->hidden_size, true;
+        return *out = (double)(4 * c->hidden_size), true;
     if (k->offset != offsetof(hf_config, head_dim)) return false;
-    if (f->latent) return out->integer = c->qk_nope_head_dim + c->qk_rope_head_dim, true;
-    out->integer = f->head_dim ? f->head_dim : c->heads > 0 ? c->hidden_size / c->heads : 0;
+    if (f->latent) return *out = (double)(c->qk_nope_head_dim + c->qk_rope_head_dim), true;
+    *out = (double)(f->head_dim ? f->head_dim : c->heads > 0 ? c->hidden_size / c->heads : 0);
     return f->head_dim || (c->heads > 0 && c->hidden_size % c->heads == 0);
 }
 
-bool hf_key_default(const hf_key *k, const hf_config *c, hf_value *out) {
-    *out = (hf_value){0};
+bool hf_key_default(const hf_key *k, const hf_config *c, double *out) {
     if (derive_value(k, c, out)) return true;
     if (k->families)
-        return set_key_number(k, hf_key_applies(k, c->family) ? k->default_value : k->other_value, out);
-    if (k->type != HF_BOOL) return false;
-    out->truth = k->offset == offsetof(hf_config, attention_bias)
-                     ? c->family->qkv_bias_key && c->family->qkv_bias
-                     : c->family->tied;
-    return true;
+        *out = hf_key_applies(k, c->family) ? k->default_value : k->other_value;
+    else if (k->type != HF_BOOL)
+        *out = NAN;
+    else if (k->offset == offsetof(hf_config, attention_bias))
+        *out = c->family->qkv_bias_key && c->family->qkv_bias;
+    else
+        *out = c->family->tied;
+    return !isnan(*out);
 }
 
 static const char *describe_key(const hf_key *k, char out[96]) {
@@ -238,30 +216,18 @@ static const char *describe_key(const hf_key *k, char out[96]) {
     return out;
 }
 
-ott_status hf_key_read(const hf_key *k, const char *name, json_t *value, hf_value *out) {
+ott_status hf_key_read(const hf_key *k, const char *name, json_t *value, double *out) {
     char expected[96];
-    bool good = false;
-    switch (k->type) {
-    case HF_INT:
-        out->integer = json_integer_value(value);
-        good =
-            json_is_integer(value) && out->integer >= (int64_t)k->least && out->integer <= (int64_t)k->most;
-        break;
-    case HF_REAL:
-        out->real = json_number_value(value);
-        good = json_is_number(value) && out->real >= k->least && out->real <= k->most;
-        break;
-    case HF_BOOL:
-        out->truth = json_is_true(value);
-        good = json_is_boolean(value);
-        break;
-    }
-    if (good) return OTT_OK;
+    *out = k->type == HF_BOOL ? json_is_true(value) : json_number_value(value);
+    bool is_type = k->type == HF_BOOL  ? json_is_boolean(value)
+                   : k->type == HF_INT ? json_is_integer(value)
+                                       : json_is_number(value);
+    if (is_type && (k->type == HF_BOOL || (*out >= k->least && *out <= k->most))) return OTT_OK;
     return hf_fail(OTT_ERR_FORMAT, name, k->name, value, "%s", describe_key(k, expected));
 }
 
 ott_status hf_read_keys(const char *name, json_t *root, hf_config *c) {
-    hf_value v;
+    double v;
     char expected[96];
     bool is_given;
     for (size_t i = 0; i < sizeof keys / sizeof *keys; i++) {

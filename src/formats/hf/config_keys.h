@@ -21,29 +21,22 @@ typedef struct hf_key {
     double other_value;   /* value in families without the key; NAN: another key sets it in these families */
 } hf_key;
 
-typedef union hf_value {
-    int64_t integer;
-    double real;
-    bool truth;
-} hf_value;
-
 const hf_key *hf_keys(int *count);
-/* Returns the row with this name that is for the family; else any row with this name; else NULL. */
-const hf_key *hf_key_find(const char *name, const family *f);
 bool hf_key_applies(const hf_key *k, const family *f); /* false if the family ignores the key */
 /* True if the family has another key that sets the same member of hf_config as k. */
 bool hf_key_has_substitute(const hf_key *k, const family *f);
-hf_value hf_key_get(const hf_key *k, const hf_config *c);
-bool hf_key_equal(const hf_key *k, hf_value a, hf_value b);
+/* The value of a key as a number: true is 1. All integers of the table are exact in a double. */
+double hf_key_get(const hf_key *k, const hf_config *c);
+bool hf_key_equal(const hf_key *k, double a, double b);
 /* *out = value of a missing or null key, which may depend on other members of c. False if it is required. */
-bool hf_key_default(const hf_key *k, const hf_config *c, hf_value *out);
+bool hf_key_default(const hf_key *k, const hf_config *c, double *out);
 /* True if null means 0 for the key. For other keys, null means that the key is missing. */
 bool hf_key_can_be_null(const hf_key *k);
 /* *out = the key's value in the file, or its default. *is_given is false if a required key is missing. */
-ott_status hf_key_value_of(const hf_key *k, const char *name, json_t *root, const hf_config *c, hf_value *out,
+ott_status hf_key_value_of(const hf_key *k, const char *name, json_t *root, const hf_config *c, double *out,
                            bool *is_given);
 /* Checks and converts a key's value. OTT_ERR_FORMAT names file and key. */
-ott_status hf_key_read(const hf_key *k, const char *name, json_t *value, hf_value *out);
+ott_status hf_key_read(const hf_key *k, const char *name, json_t *value, double *out);
 ott_status hf_read_keys(const char *name, json_t *root, hf_config *c); /* reads all keys of hf_keys */
 
 /* Fails with "NAME: key 'KEY' = VALUE: MESSAGE". */
@@ -71,6 +64,7 @@ const char *hf_activation(const hf_config *c);                     /* value of t
 const char *hf_routing_method(const hf_config *c);                 /* value of DeepSeek-V2's topk_method */
 void hf_window_append(const hf_config *c, str *out);               /* appends the value of layer_types */
 void hf_rope_append(const hf_config *c, str *out); /* appends rope_scaling's value; not for HF_ROPE_PLAIN */
+void hf_append_real(str *out, double x);           /* as Python prints it: with a point or an exponent */
 bool hf_tokens_equal(const hf_config *a, const hf_config *b);
 
 #endif

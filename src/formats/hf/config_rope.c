@@ -245,7 +245,7 @@ bool hf_rope_equal(const hf_config *a, const hf_config *b) {
     return equal;
 }
 
-static void append_json_real(str *out, double x) {
+void hf_append_real(str *out, double x) {
     char text[32];
     number_metric(x, text);
     str_printf(out, "%s%s", text, strpbrk(text, ".en") ? "" : ".0");
@@ -255,7 +255,7 @@ static void append_factors(str *out, const char *name, const hf_config *c, const
     str_printf(out, "\n    \"%s\": [", name);
     for (int i = 0; i < c->rope_factors; i++) {
         str_append(out, i ? ", " : "");
-        append_json_real(out, (double)factor[i]);
+        hf_append_real(out, (double)factor[i]);
     }
     str_append(out, "],");
 }
@@ -273,7 +273,7 @@ void hf_rope_append(const hf_config *c, str *out) {
         const rule_member *m = &rule_members[i];
         if (m->rope != c->rope || is_implied(c, m)) continue;
         str_printf(out, "\n    \"%s\": ", m->name);
-        append_json_real(out, value_of(c, m));
+        hf_append_real(out, value_of(c, m));
         str_append(out, ",");
     }
     if (c->rope == HF_ROPE_LONGROPE) {

@@ -4,7 +4,6 @@
  */
 #include "base/file/file.h"
 #include "base/json/json_text.h"
-#include "base/text/number.h"
 #include "formats/hf/config_keys.h"
 #include "formats/json_edit.h"
 #include <inttypes.h>
@@ -13,9 +12,9 @@
 
 typedef struct editor {
     const hf_config *c;
-    json_t *root;     /* the original file or the template, parsed */
+    json_t *root;     /* the original file, parsed; empty if there is none */
     hf_config before; /* the original file, parsed with c's family and vocabulary */
-    bool is_new;      /* there is no original: `text` begins as a template, and all keys are set */
+    bool is_new;      /* there is no original: `text` begins as an empty object, and all keys are set */
     str text, value;  /* text of the file so far; buffer for a value */
 } editor;
 
@@ -29,14 +28,6 @@ static ott_status put_value(editor *e, const char *key) {
     return OTT_OK;
 }
 
-/* Appends a real number as Python prints it: with a point or an exponent. */
-static void append_real(str *s, double x) {
-    char text[32];
-    number_metric(x, text);
-    str_append(s, text);
-    if (!strpbrk(text, ".en")) str_append(s, ".0");
-}
-
 static ott_status put_int(editor *e, const char *key, int64_t value) {
     str_printf(&e->value, "%" PRId64, value);
     return put_value(e, key);
@@ -44,6 +35,16 @@ static ott_status put_int(editor *e, const char *key, int64_t value) {
 
 static ott_status put_word(editor *e, const char *key, const char *word) {
     str_append(&e->value, word);
+    return put_value(e, key);
+}
+
+static ott_status put_text(editor *e, const char *key, const char *text) {
+    str_printf(&e->value, "\"%s\"", text);
+    return put_value(e, key);
+}
+
+static ott_status put_real(editor *e, const char *key, double x) {
+    hf_append_real(&e->value, x);
     return put_value(e, key);
 }
 
@@ -55,23 +56,19 @@ static ott_status edit_family(editor *e) {
         return OTT_OK;
     str_printf(&e->value, "[\n    \"%s\"\n  ]", e->c->family->architecture);
     TRY(put_value(e, "architectures"));
-    str_printf(&e->value, "\"%s\"", e->c->family->name);
-    return put_value(e, "model_type");
+    return put_text(e, "model_type", e->c->family->name);
 }
 
 static ott_status put_key(editor *e, const hf_key *k) {
-    hf_value v = hf_key_get(k, e->c), none = {0};
-    if (hf_key_can_be_null(k) && hf_key_equal(k, v, none)) return put_word(e, k->name, "null");
-    switch (k->type) {
-    case HF_INT: return put_int(e, k->name, v.integer);
-    case HF_REAL: append_real(&e->value, v.real); return put_value(e, k->name);
-    case HF_BOOL: break;
-    }
-    return put_word(e, k->name, v.truth ? "true" : "false");
+    double v = hf_key_get(k, e->c);
+    if (hf_key_can_be_null(k) && hf_key_equal(k, v, 0)) return put_word(e, k->name, "null");
+    if (k->type == HF_INT) return put_int(e, k->name, (int64_t)v);
+    if (k->type == HF_BOOL) return put_word(e, k->name, v != 0 ? "true" : "false");
+    return put_real(e, k->name, v);
 }
 
 static ott_status edit_key(editor *e, const hf_key *k) {
-    hf_value now = hf_key_get(k, e->c), given;
+    double now = hf_key_get(k, e->c), given;
     bool is_given = true;
     if (hf_key_has_substitute(k, e->c->family)) return OTT_OK;
     if (!hf_key_applies(k, e->c->family)) {
@@ -87,8 +84,7 @@ static ott_status edit_routing_method(editor *e) {
     const char *word = hf_routing_method(e->c);
     bool is_same = strcmp(hf_routing_method(&e->before), word) == 0;
     if (!family_is(e->c->family, FAMILY_DEEPSEEK_V2) || (!e->is_new && is_same)) return OTT_OK;
-    str_printf(&e->value, "\"%s\"", word);
-    return put_value(e, "topk_method");
+    return put_text(e, "topk_method", word);
 }
 
 static bool has_key(const editor *e, const char *key) {
@@ -104,19 +100,13 @@ static ott_status edit_rope(editor *e) {
         TRY(json_edit_remove(&e->text, "rope_parameters"));
     else
         TRY(json_edit_rename(&e->text, "rope_parameters", "rope_scaling"));
-    append_real(&e->value, e->c->rope_theta);
-    TRY(put_value(e, "rope_theta"));
-    if (e->c->family->partial_rotary_factor > 0) {
-        append_real(&e->value, e->c->partial_rotary_factor);
-        TRY(put_value(e, "partial_rotary_factor"));
-    }
-    if (e->c->rope_local_theta > 0) {
-        append_real(&e->value, e->c->rope_local_theta);
-        TRY(put_value(e, "rope_local_base_freq"));
-    }
+    TRY(put_real(e, "rope_theta", e->c->rope_theta));
+    if (e->c->family->partial_rotary_factor > 0)
+        TRY(put_real(e, "partial_rotary_factor", e->c->partial_rotary_factor));
+    if (e->c->rope_local_theta > 0) TRY(put_real(e, "rope_local_base_freq", e->c->rope_local_theta));
     if (e->c->rope == HF_ROPE_LONGROPE)
         TRY(put_int(e, "original_max_position_embeddings", e->c->rope_original_max_position));
-    bool is_given = has_key(e, "rope_scaling") || has_key(e, "rope_parameters");
+    bool is_given = e->is_new || has_key(e, "rope_scaling") || has_key(e, "rope_parameters");
     if (e->c->rope == HF_ROPE_PLAIN) return is_given ? put_word(e, "rope_scaling", "null") : OTT_OK;
     hf_rope_append(e->c, &e->value);
     return put_value(e, "rope_scaling");
@@ -193,8 +183,7 @@ static ott_status edit_dtype(editor *e) {
         TRY(json_edit_rename(&e->text, "dtype", "torch_dtype"));
     if (e->c->dtype == OTT_DTYPE_COUNT || (!e->is_new && e->before.dtype == e->c->dtype)) return OTT_OK;
     const char *word = e->c->dtype == OTT_F32 ? "float32" : e->c->dtype == OTT_F16 ? "float16" : "bfloat16";
-    str_printf(&e->value, "\"%s\"", word);
-    return put_value(e, "torch_dtype");
+    return put_text(e, "torch_dtype", word);
 }
 
 static ott_status edit_quantization(editor *e, const char *quantization) {
@@ -221,110 +210,6 @@ static ott_status edit_quantization(editor *e, const char *quantization) {
 
 /* ---- the whole file ---- */
 
-/* True if a new config.json of this family has the key. A new file starts with all keys (append_template). */
-static bool has_template_key(const char *key, const hf_config *c, bool is_quantized) {
-    family_window window = c->family->window;
-    const hf_key *number = hf_key_find(key, c->family);
-    if (number) return hf_key_applies(number, c->family);
-    if (strcmp(key, "partial_rotary_factor") == 0) return c->family->partial_rotary_factor > 0;
-    if (strcmp(key, "layer_types") == 0)
-        return window == FAMILY_WINDOW_PATTERN ||
-               (window == FAMILY_WINDOW_LAYERS && c->sliding_window > 0 && !sees_all_first(c));
-    if (strcmp(key, "topk_method") == 0) return family_is(c->family, FAMILY_DEEPSEEK_V2);
-    if (strcmp(key, "mlp_only_layers") == 0) return c->dense_count > 0;
-    if (strcmp(key, "rope_local_base_freq") == 0) return c->rope_local_theta > 0;
-    if (strstr(key, "activ") || strcmp(key, "hidden_act") == 0)
-        return strcmp(key, hf_activation_key(c->family)) == 0;
-    if (strcmp(key, "rope_scaling") == 0 || strcmp(key, "rope_theta") == 0)
-        return !c->family->learned_positions;
-    if (strcmp(key, "original_max_position_embeddings") == 0) return c->rope == HF_ROPE_LONGROPE;
-    if (strcmp(key, "max_window_layers") == 0) return window == FAMILY_WINDOW_LAYERS && c->sliding_window > 0;
-    if (strcmp(key, "use_sliding_window") == 0) return window == FAMILY_WINDOW_LAYERS;
-    if (strcmp(key, "sliding_window") == 0) return window != FAMILY_WINDOW_NONE;
-    if (strcmp(key, "torch_dtype") == 0) return c->dtype != OTT_DTYPE_COUNT;
-    return strcmp(key, "quantization_config") != 0 || is_quantized;
-}
-
-static void append_template(str *s, const hf_config *c, bool is_quantized) {
-    static const char *const keys[] = {"activation_function",
-                                       "architectures",
-                                       "attention_bias",
-                                       "attention_multiplier",
-                                       "attn_logit_softcapping",
-                                       "bos_token_id",
-                                       "decoder_sparse_step",
-                                       "embedding_multiplier",
-                                       "eos_token_id",
-                                       "final_logit_softcapping",
-                                       "first_k_dense_replace",
-                                       "head_dim",
-                                       "hidden_act",
-                                       "hidden_activation",
-                                       "hidden_size",
-                                       "intermediate_size",
-                                       "kv_lora_rank",
-                                       "layer_norm_eps",
-                                       "layer_norm_epsilon",
-                                       "layer_types",
-                                       "logit_scale",
-                                       "logits_scaling",
-                                       "max_position_embeddings",
-                                       "max_window_layers",
-                                       "mlp_bias",
-                                       "mlp_only_layers",
-                                       "model_type",
-                                       "moe_intermediate_size",
-                                       "n_embd",
-                                       "n_group",
-                                       "n_head",
-                                       "n_inner",
-                                       "n_layer",
-                                       "n_positions",
-                                       "n_routed_experts",
-                                       "n_shared_experts",
-                                       "norm_epsilon",
-                                       "norm_topk_prob",
-                                       "num_attention_heads",
-                                       "num_experts",
-                                       "num_experts_per_tok",
-                                       "num_hidden_layers",
-                                       "num_key_value_heads",
-                                       "num_local_experts",
-                                       "original_max_position_embeddings",
-                                       "pad_token_id",
-                                       "partial_rotary_factor",
-                                       "q_lora_rank",
-                                       "qk_nope_head_dim",
-                                       "qk_rope_head_dim",
-                                       "query_pre_attn_scalar",
-                                       "quantization_config",
-                                       "residual_multiplier",
-                                       "rms_norm_eps",
-                                       "rope_interleave",
-                                       "rope_local_base_freq",
-                                       "rope_scaling",
-                                       "rope_theta",
-                                       "routed_scaling_factor",
-                                       "scale_attn_by_inverse_layer_idx",
-                                       "sliding_window",
-                                       "tie_word_embeddings",
-                                       "topk_group",
-                                       "topk_method",
-                                       "torch_dtype",
-                                       "use_bias",
-                                       "use_qk_norm",
-                                       "use_sliding_window",
-                                       "v_head_dim",
-                                       "vocab_size"};
-    const char *separator = "{";
-    for (size_t i = 0; i < sizeof keys / sizeof *keys; i++) {
-        if (!has_template_key(keys[i], c, is_quantized)) continue;
-        str_printf(s, "%s\n  \"%s\": null", separator, keys[i]);
-        separator = ",";
-    }
-    str_append(s, "\n}\n");
-}
-
 /* Parses the original config.json. Then sets its family and vocabulary size to those that will be written. */
 static ott_status read_before(editor *e) {
     if (e->is_new) return OTT_OK;
@@ -347,10 +232,8 @@ static ott_status edit_all(editor *e, const char *quantization) {
     int count;
     const hf_key *keys = hf_keys(&count);
     for (int i = 0; i < count; i++) TRY(edit_key(e, &keys[i]));
-    if (e->is_new || e->before.mlp != e->c->mlp) {
-        str_printf(&e->value, "\"%s\"", hf_activation(e->c));
-        TRY(put_value(e, hf_activation_key(e->c->family)));
-    }
+    if (e->is_new || e->before.mlp != e->c->mlp)
+        TRY(put_text(e, hf_activation_key(e->c->family), hf_activation(e->c)));
     TRY(edit_routing_method(e));
     TRY(edit_rope(e));
     TRY(edit_window(e));
@@ -384,8 +267,9 @@ ott_status hf_config_text(mem *account, const hf_config *c, const char *original
     if (original)
         str_append(&e.text, original);
     else
-        append_template(&e.text, c, quantization && quantization[0]);
+        str_append(&e.text, "{}\n");
     TRY_OUT(edit_all(&e, quantization));
+    if (!original) TRY_OUT(json_edit_sort(&e.text));
     TRY_OUT(check_written(&e));
     str_append_bytes(out, e.text.text, e.text.length);
     TRY_OUT(str_finish(out));
