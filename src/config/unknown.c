@@ -1,8 +1,8 @@
 /* config/unknown: the error message for a name that is neither in schema.def nor in compat. */
 #include "config/assign.h"
+#include <ctype.h>
 #include <stdio.h>
 #include <string.h>
-#include <strings.h>
 
 enum { NAME_LIMIT = 128, CANDIDATES = 1024 };
 
@@ -27,11 +27,13 @@ static const char *nearest_within(const char *section, const char *name) {
 /* Returns our key for a name in synonyms.def; NULL if the name is not there. */
 static const char *key_of_synonym(const char *name) {
     static const char *const rows[][2] = {
-#define SYNONYM(synonym, key) {synonym, key},
+#define SYNONYMS(key, names) {key, names},
 #include "config/compat/synonyms.def"
     };
+    char low[NAME_LIMIT] = "";
+    for (int i = 0; name[i] && i < NAME_LIMIT - 1; i++) low[i] = (char)tolower((unsigned char)name[i]);
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++)
-        if (strcasecmp(rows[i][0], name) == 0) return rows[i][1];
+        if (table_word_in(rows[i][1], low)) return rows[i][0];
     return NULL;
 }
 

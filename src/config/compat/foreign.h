@@ -65,39 +65,10 @@ ott_status foreign_finalize_float8(config *cfg);
 ott_status foreign_finalize_model(config *cfg);
 
 /* An alias_function for each SPECIAL row of aliases.def. */
-ott_status foreign_model_name(config *cfg, const node *value, const char *where);
-ott_status foreign_flavor(config *cfg, const node *value, const char *where);
-ott_status foreign_model_target(config *cfg, const node *value, const char *where);
-ott_status foreign_load_base_model(config *cfg, const node *value, const char *where);
-ott_status foreign_seed(config *cfg, const node *value, const char *where);
-ott_status foreign_converters(config *cfg, const node *value, const char *where);
-ott_status foreign_mx_recipe(config *cfg, const node *value, const char *where);
-ott_status foreign_mx_filter(config *cfg, const node *value, const char *where);
-ott_status foreign_expert_names(config *cfg, const node *value, const char *where);
-ott_status foreign_te_section(config *cfg, const node *value, const char *where);
-ott_status foreign_te_recipe(config *cfg, const node *value, const char *where);
-ott_status foreign_te_experts(config *cfg, const node *value, const char *where);
-ott_status foreign_adapters(config *cfg, const node *value, const char *where);
-ott_status foreign_fp8_enabled(config *cfg, const node *value, const char *where);
-ott_status foreign_precision(config *cfg, const node *value, const char *where);
-ott_status foreign_parameter_dtype(config *cfg, const node *value, const char *where);
-ott_status foreign_moment_dtype(config *cfg, const node *value, const char *where);
-ott_status foreign_ac_mode(config *cfg, const node *value, const char *where);
-ott_status foreign_ac_option(config *cfg, const node *value, const char *where);
-ott_status foreign_beta1(config *cfg, const node *value, const char *where);
-ott_status foreign_beta2(config *cfg, const node *value, const char *where);
-ott_status foreign_total_steps(config *cfg, const node *value, const char *where);
-ott_status foreign_decay_ratio(config *cfg, const node *value, const char *where);
-ott_status foreign_decay_type(config *cfg, const node *value, const char *where);
-ott_status foreign_packed_size(config *cfg, const node *value, const char *where);
-ott_status foreign_dataset_path(config *cfg, const node *value, const char *where);
-ott_status foreign_validation_path(config *cfg, const node *value, const char *where);
-ott_status foreign_dataset_target(config *cfg, const node *value, const char *where);
-ott_status foreign_mock_length(config *cfg, const node *value, const char *where);
-ott_status foreign_validation_target(config *cfg, const node *value, const char *where);
-ott_status foreign_lr_warmup(config *cfg, const node *value, const char *where);
-ott_status foreign_lr_decay_steps(config *cfg, const node *value, const char *where);
-ott_status foreign_lr_decay_style(config *cfg, const node *value, const char *where);
-ott_status foreign_min_lr(config *cfg, const node *value, const char *where);
+#define SPECIAL(path, key, function) ott_status function(config *cfg, const node *value, const char *where);
+#define SAME(path, key)
+#define WORDS(path, key, list)
+#define CLOSED(path, list)
+#include "config/compat/aliases.def"
 
 #endif
