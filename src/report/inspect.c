@@ -145,47 +145,37 @@ static int64_t file_bytes(const shards *model, int64_t file) {
 
 /* ---- table ---- */
 
-static void append_shape(str *s, const safetensors_entry *e) {
-    str_append(s, "[");
-    for (int i = 0; i < e->rank; i++) str_printf(s, "%s%" PRId64, i ? ", " : "", e->shape[i]);
-    str_append(s, "]");
-}
+enum { SHAPE_TEXT = 24 * SAFETENSORS_MAX_RANK }; /* a dimension has at most 19 digits */
 
-static int shape_width(const safetensors_entry *e) {
-    char digits[32];
-    int width = 2;
+static const char *shape_text(const safetensors_entry *e, char out[SHAPE_TEXT]) {
+    int length = snprintf(out, SHAPE_TEXT, "[");
     for (int i = 0; i < e->rank; i++)
-        width += snprintf(digits, sizeof digits, "%" PRId64, e->shape[i]) + 2 * (i > 0);
-    return width;
+        length +=
+            snprintf(out + length, (size_t)(SHAPE_TEXT - length), "%s%" PRId64, i ? ", " : "", e->shape[i]);
+    snprintf(out + length, (size_t)(SHAPE_TEXT - length), "]");
+    return out;
 }
 
-static int wider(int a, int b) {
-    return a > b ? a : b;
+static int wider(int a, size_t b) {
+    return (size_t)a > b ? a : (int)b;
 }
 
 static void measure_columns(printer *p) {
     enum { MOST_WIDTH = 80 };
+    char shape[SHAPE_TEXT];
     p->name_width = (int)strlen("tensor");
     p->shape_width = (int)strlen("shape");
     for (int64_t i = 0; i < shards_count(p->model); i++) {
         const safetensors_entry *e = p->order[i]->entry;
         size_t length = strlen(e->name);
-        p->name_width = wider(p->name_width, length < MOST_WIDTH ? (int)length : MOST_WIDTH);
-        p->shape_width = wider(p->shape_width, shape_width(e));
+        p->name_width = wider(p->name_width, length < MOST_WIDTH ? length : MOST_WIDTH);
+        p->shape_width = wider(p->shape_width, strlen(shape_text(e, shape)));
     }
 }
 
-static void pad_to(str *s, int64_t begin, int width) {
-    while (!s->failed && s->length - begin < width) str_append(s, " ");
-}
-
 static void append_heading(printer *p) {
-    int64_t begin = p->text.length;
-    str_append(&p->text, "tensor");
-    pad_to(&p->text, begin, p->name_width);
-    str_append(&p->text, "  dtype    shape");
-    pad_to(&p->text, begin, p->name_width + 11 + p->shape_width);
-    str_printf(&p->text, "  %15s", "bytes");
+    str_printf(&p->text, "%-*s  dtype    %-*s  %15s", p->name_width, "tensor", p->shape_width, "shape",
+               "bytes");
     if (p->options->statistics)
         str_printf(&p->text, "  %11s %11s %11s %11s %11s %7s %7s", "min", "max", "mean", "std", "zeros",
                    "nan", "inf");
@@ -208,15 +198,12 @@ static void append_moments(printer *p, const shard_tensor *t, const moments *m) 
 
 static void append_row(printer *p, const shard_tensor *t, const moments *m) {
     const safetensors_entry *e = t->entry;
-    char bytes[32];
-    int64_t begin = p->text.length;
+    char bytes[32], shape[SHAPE_TEXT];
+    int64_t end = p->text.length + p->name_width;
     append_name(p, e->name);
-    pad_to(&p->text, begin, p->name_width);
-    str_printf(&p->text, "  %-7s  ", e->format);
-    begin = p->text.length;
-    append_shape(&p->text, e);
-    pad_to(&p->text, begin, p->shape_width);
-    str_printf(&p->text, "  %15s", str_commas(e->bytes, bytes));
+    while (!p->text.failed && p->text.length < end) str_append(&p->text, " ");
+    str_printf(&p->text, "  %-7s  %-*s  %15s", e->format, p->shape_width, shape_text(e, shape),
+               str_commas(e->bytes, bytes));
     if (p->options->statistics) append_moments(p, t, m);
     if (shards_file_count(p->model) > 1) str_printf(&p->text, "  %s", shards_file_name(p->model, t->file));
     str_append(&p->text, "\n");
@@ -303,12 +290,12 @@ static void append_json_moments(printer *p, const shard_tensor *t, const moments
 }
 
 static void append_json_tensor(printer *p, const shard_tensor *t, const moments *m) {
+    char shape[SHAPE_TEXT];
     const safetensors_entry *e = t->entry;
     str_append(&p->text, "{\"name\": ");
     append_json(p, e->name);
-    str_printf(&p->text, ", \"dtype\": \"%s\", \"shape\": ", e->format);
-    append_shape(&p->text, e);
-    str_printf(&p->text, ", \"bytes\": %" PRId64 ", \"file\": ", e->bytes);
+    str_printf(&p->text, ", \"dtype\": \"%s\", \"shape\": %s, \"bytes\": %" PRId64 ", \"file\": ", e->format,
+               shape_text(e, shape), e->bytes);
     append_json(p, shards_file_name(p->model, t->file));
     if (p->options->statistics) append_json_moments(p, t, m);
     str_append(&p->text, "}");

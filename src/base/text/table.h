@@ -4,8 +4,8 @@
 
 #include "base/text/str.h"
 
-/* Cells are added row by row; the first row is the heading. Set the other members, then append the text of each
-   cell to `cells`, and call text_table_end_cell after each. */
+/* Cells are added row by row. The first row is the heading. Set the other members, then append the text of
+   each cell to `cells`, and call text_table_end_cell after each. */
 typedef struct text_table {
     int columns;
     const char *gap;  /* text between cells, "  " */
