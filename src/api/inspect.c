@@ -22,27 +22,15 @@ static ott_status receive_text(void *user, const char *text, int64_t length) {
     return api_write(&r->piece, r->write, r->user);
 }
 
-/* Returns the path of the safetensors file in a PEFT folder. */
-static ott_status resolve_adapters(mem *account, const char *path, char **out) {
-    str file = {.account = account};
-    str_printf(&file, "%s/%s", path, PEFT_TENSORS_NAME);
-    ott_status status = str_finish(&file);
-    if (status == OTT_OK) status = mem_strdup(account, file.text, out);
-    str_free(&file);
-    return status;
-}
-
 /* Finds the path to inspect: the newest checkpoint of a run folder, the tensors of a PEFT folder, or `path`
    itself. Free *out with mem_free. */
 static ott_status resolve_path(mem *account, const char *path, char **out) {
-    str checkpoints = {.account = account};
-    if (file_is_in(path, PEFT_CONFIG_NAME)) return resolve_adapters(account, path, out);
-    str_printf(&checkpoints, "%s/checkpoints", path);
-    ott_status status = str_finish(&checkpoints);
-    bool is_run = false;
-    if (status == OTT_OK) status = checkpoint_has_any(account, checkpoints.text, &is_run);
-    str_free(&checkpoints);
-    if (status != OTT_OK) return status;
+    char inside[PATH_MAX];
+    bool is_run;
+    TRY(file_join(path, PEFT_TENSORS_NAME, inside));
+    if (file_is_in(path, PEFT_CONFIG_NAME)) return mem_strdup(account, inside, out);
+    TRY(file_join(path, "checkpoints", inside));
+    TRY(checkpoint_has_any(account, inside, &is_run));
     return is_run ? checkpoint_find(account, path, path, out) : mem_strdup(account, path, out);
 }
 

@@ -133,32 +133,19 @@ static ott_status load_model(const char *folder, ott_module *m, ott_optimizer *o
 /* A file with counters and checksums, which only module checkpoints of an older format have. */
 #define OLD_STATE_NAME "module.json"
 
-static ott_status has_file(mem *account, const char *folder, const char *name, bool *has) {
-    str path = {.account = account};
-    str_printf(&path, "%s/%s", folder, name);
-    ott_status status = str_finish(&path);
-    *has = status == OTT_OK && file_exists(path.text);
-    str_free(&path);
-    return status;
-}
-
 /* *ours is true if ott_checkpoint_save wrote the checkpoint. A checkpoint of a training run differs: it has
    config.toml, and the run's name is in its state. */
 static ott_status is_module_checkpoint(mem *account, const char *folder, bool *ours) {
-    bool has_state, has_config, has_old_state;
+    bool has_state = file_is_in(folder, CHECKPOINT_STATE_NAME);
+    bool has_config = file_is_in(folder, checkpoint_file_name(CHECKPOINT_CONFIG));
+    char path[PATH_MAX];
     checkpoint_state s;
-    TRY(has_file(account, folder, CHECKPOINT_STATE_NAME, &has_state));
-    TRY(has_file(account, folder, checkpoint_file_name(CHECKPOINT_CONFIG), &has_config));
-    TRY(has_file(account, folder, OLD_STATE_NAME, &has_old_state));
-    *ours = has_old_state || (has_state && !has_config);
+    *ours = file_is_in(folder, OLD_STATE_NAME) || (has_state && !has_config);
     if (!has_state || !has_config) return OTT_OK;
-    str path = {.account = account};
-    str_printf(&path, "%s/" CHECKPOINT_STATE_NAME, folder);
-    ott_status status = str_finish(&path);
-    *ours = status == OTT_OK && checkpoint_state_read(account, path.text, &s) == OTT_OK &&
-            !s.is_bare_module && !s.lacks_owner && !*s.mark.run;
-    str_free(&path);
-    return status;
+    TRY(file_join(folder, CHECKPOINT_STATE_NAME, path));
+    *ours = checkpoint_state_read(account, path, &s) == OTT_OK && !s.is_bare_module && !s.lacks_owner &&
+            !*s.mark.run;
+    return OTT_OK;
 }
 
 /* Fails with OTT_ERR_IO if the folder exists and is not a checkpoint of a module. */
@@ -218,10 +205,7 @@ static ott_status open_set(state_loader *l, enum checkpoint_file_id id) {
 
 static ott_status check_state_files(state_loader *l) {
     const checkpoint_file *files = l->state.files;
-    bool is_checkpoint, lacks_owner;
-    TRY(has_file(l->account, l->folder, CHECKPOINT_STATE_NAME, &is_checkpoint));
-    TRY(has_file(l->account, l->folder, OLD_STATE_NAME, &lacks_owner));
-    if (!is_checkpoint && lacks_owner)
+    if (!file_is_in(l->folder, CHECKPOINT_STATE_NAME) && file_is_in(l->folder, OLD_STATE_NAME))
         return status_fail(
             OTT_ERR_UNSUPPORTED,
             "%s: an earlier version of the library wrote this checkpoint (it has " OLD_STATE_NAME

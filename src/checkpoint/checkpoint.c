@@ -12,33 +12,29 @@ typedef struct saver {
     const checkpoint_snapshot *from;
     const char *folder; /* folder of checkpoints */
     int64_t step;
-    run_mark mark; /* run and branch of the folder */
-    str final;     /* final path of this checkpoint */
-    str file;      /* buffer for other paths */
+    run_mark mark;        /* run and branch of the folder */
+    char final[PATH_MAX]; /* final path of this checkpoint */
 } saver;
 
 /* If the final path is a checkpoint of another run, renames that one, so that it is not overwritten. */
 static ott_status rename_foreign(saver *s) {
     run_mark there;
-    if (!*s->mark.run || !file_is_folder(s->final.text)) return OTT_OK;
-    TRY(checkpoint_mark(s->account, s->final.text, &there));
+    char path[PATH_MAX];
+    if (!*s->mark.run || !file_is_folder(s->final)) return OTT_OK;
+    TRY(checkpoint_mark(s->account, s->final, &there));
     if (!*there.run || strcmp(there.run, s->mark.run) == 0) return OTT_OK;
-    s->file.length = 0;
-    str_printf(&s->file, "%s/run-%s-step-%" PRId64, s->folder, there.run, s->step);
-    TRY(str_finish(&s->file));
-    return file_rename(s->final.text, s->file.text);
+    TRY(file_path(path, "%s/run-%s-step-%" PRId64, s->folder, there.run, s->step));
+    return file_rename(s->final, path);
 }
 
 /* ---- removing old checkpoints ---- */
 
 /* Renames the folder before it removes the files, so that an interruption leaves no incomplete step-N. */
 static ott_status remove_step(saver *s, int64_t step) {
-    char stale[FILE_STAGING_NAME];
-    s->file.length = 0;
-    str_printf(&s->file, "%s/step-%" PRId64, s->folder, step);
-    TRY(str_finish(&s->file));
-    file_staging_name(s->file.text, stale);
-    TRY(file_rename(s->file.text, stale));
+    char path[PATH_MAX], stale[FILE_STAGING_NAME];
+    TRY(file_path(path, "%s/step-%" PRId64, s->folder, step));
+    file_staging_name(path, stale);
+    TRY(file_rename(path, stale));
     return file_remove_tree(stale);
 }
 
@@ -69,14 +65,8 @@ static ott_status purge_old(saver *s, int64_t keep, char **left) {
 static ott_status saver_open(saver *s, const checkpoint_snapshot *from, const char *folder) {
     mem *account = from->account;
     int64_t step = from->state.run.step;
-    *s = (saver){.account = account,
-                 .from = from,
-                 .folder = folder,
-                 .final.account = account,
-                 .file.account = account,
-                 .step = step};
-    str_printf(&s->final, "%s/step-%" PRId64, folder, step);
-    return str_finish(&s->final);
+    *s = (saver){.account = account, .from = from, .folder = folder, .step = step};
+    return file_path(s->final, "%s/step-%" PRId64, folder, step);
 }
 
 static ott_status prepare_folder(saver *s) {
@@ -107,16 +97,14 @@ ott_status checkpoint_snapshot_write(const checkpoint_snapshot *from, const char
     ott_status status;
     *out = (checkpoint_written){.account = from->account};
     TRY_OUT(saver_open(&s, from, folder));
-    TRY_OUT(mem_strdup(s.account, s.final.text, &out->path));
+    TRY_OUT(mem_strdup(s.account, s.final, &out->path));
     const checkpoint_ranks *ranks = &s.from->ranks;
     ott_status ready = ranks_own_rank(ranks) == 0 ? prepare_folder(&s) : OTT_OK;
-    status = ranks_write_folder(ranks, ready, s.final.text, fill_folder, &s);
+    status = ranks_write_folder(ranks, ready, s.final, fill_folder, &s);
     if (status != OTT_OK) TRY_OUT(explain_failure(&s, status));
     if (ranks_own_rank(&from->ranks) == 0) TRY_OUT(purge_old(&s, keep, &out->left));
 out:
     if (status != OTT_OK) checkpoint_written_free(out);
-    str_free(&s.final);
-    str_free(&s.file);
     return status;
 }
 

@@ -39,17 +39,15 @@ static bool is_inside(const char *folder, const char *path) {
 /* *out = run and branch of the newest checkpoint in a folder without run.json. *any = whether it has one. */
 static ott_status newest_mark(mem *account, const char *folder, run_mark *out, bool *any) {
     step_list list;
-    char *path;
+    char path[PATH_MAX];
     *out = (run_mark){.branch = 1};
     TRY(checkpoint_list(account, folder, &list));
     *any = list.count > 0;
     int64_t newest = *any ? list.steps[list.count - 1] : 0;
     mem_free(account, list.steps);
     if (!*any) return OTT_OK;
-    TRY(str_format(account, &path, "%s/step-%" PRId64, folder, newest));
-    ott_status status = checkpoint_mark(account, path, out);
-    mem_free(account, path);
-    return status;
+    TRY(file_path(path, "%s/step-%" PRId64, folder, newest));
+    return checkpoint_mark(account, path, out);
 }
 
 static ott_status name_subfolder(mem *account, const char *folder, const char *id, char **home) {
@@ -99,12 +97,12 @@ static ott_status decide_ownership(mem *account, const char *run_folder, const c
 /* Writes run.json unless another process has written it: *won is false then. Creating a hard link is atomic,
    so only one process wins. If the file system has no hard links, overwrites the file. */
 static ott_status write_first(mem *account, const char *folder, const run_record *r, bool *won) {
-    char *aside, *from = NULL, *to = NULL;
+    char aside[PATH_MAX], from[PATH_MAX], to[PATH_MAX];
     ott_status status;
     *won = false;
-    TRY_OUT(str_format(account, &aside, "%s/claim-%s", folder, r->mark.run));
-    TRY_OUT(str_format(account, &from, "%s/" RUN_RECORD_NAME, aside));
-    TRY_OUT(str_format(account, &to, "%s/" RUN_RECORD_NAME, folder));
+    TRY(file_path(aside, "%s/claim-%s", folder, r->mark.run));
+    TRY(file_join(aside, RUN_RECORD_NAME, from));
+    TRY(file_join(folder, RUN_RECORD_NAME, to));
     TRY_OUT(file_make_folder(aside));
     TRY_OUT(run_record_write(account, aside, r));
     *won = link(from, to) == 0;
@@ -114,9 +112,6 @@ static ott_status write_first(mem *account, const char *folder, const run_record
     }
 out:
     if (status == OTT_OK) (void)file_remove_tree(aside);
-    mem_free(account, aside);
-    mem_free(account, from);
-    mem_free(account, to);
     return status;
 }
 
@@ -178,32 +173,25 @@ ott_status checkpoint_run_relation(mem *account, const char *home, const char *p
                                    checkpoint_relation *out) {
     run_record owner;
     checkpoint_state s;
-    str own = {.account = account};
+    char own[PATH_MAX];
     TRY(run_record_read(account, home, &owner));
     TRY(checkpoint_verify(account, path, false, NULL, &s));
-    str_printf(&own, "%s/step-%" PRId64, home, s.run.step);
-    ott_status status = str_finish(&own);
-    bool there = status == OTT_OK && file_is_same(own.text, path);
+    TRY(file_path(own, "%s/step-%" PRId64, home, s.run.step));
+    bool there = file_is_same(own, path);
     bool same = strcmp(s.mark.run, owner.mark.run) == 0, nobodys = !*s.mark.run;
     *out = there && (same || nobodys)                               ? CHECKPOINT_OWN
            : same && !nobodys && s.mark.branch == owner.mark.branch ? CHECKPOINT_COPY
                                                                     : CHECKPOINT_FOREIGN;
-    str_free(&own);
-    return status;
+    return OTT_OK;
 }
 
 /* ---- rewinding ---- */
 
-static ott_status set_aside(mem *account, const char *home, int64_t branch, int64_t step) {
-    char *from, *to = NULL;
-    ott_status status;
-    TRY_OUT(str_format(account, &from, "%s/step-%" PRId64, home, step));
-    TRY_OUT(str_format(account, &to, "%s/abandoned-%" PRId64 "-step-%" PRId64, home, branch, step));
-    TRY_OUT(file_rename(from, to));
-out:
-    mem_free(account, from);
-    mem_free(account, to);
-    return status;
+static ott_status set_aside(const char *home, int64_t branch, int64_t step) {
+    char from[PATH_MAX], to[PATH_MAX];
+    TRY(file_path(from, "%s/step-%" PRId64, home, step));
+    TRY(file_path(to, "%s/abandoned-%" PRId64 "-step-%" PRId64, home, branch, step));
+    return file_rename(from, to);
 }
 
 /* Renames the checkpoints that the record declares abandoned. */
@@ -218,7 +206,7 @@ static ott_status finish_rewind(mem *account, const logger *log, const char *hom
     r.after = INT64_MAX;
     TRY(checkpoint_list_of(account, home, &r, &list));
     for (int64_t i = 0; i < list.count && status == OTT_OK; i++)
-        if (list.steps[i] > after) count++, status = set_aside(account, home, left, list.steps[i]);
+        if (list.steps[i] > after) count++, status = set_aside(home, left, list.steps[i]);
     mem_free(account, list.steps);
     if (status == OTT_OK) status = run_record_write(account, home, &r);
     if (status == OTT_OK && count > 0)

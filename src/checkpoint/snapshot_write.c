@@ -17,16 +17,10 @@ typedef struct file_set {
     mem *account;
     const checkpoint_snapshot *from;
     const char *folder;
-    str path;     /* path of the current file */
-    char *buffer; /* BUFFER_BYTES bytes */
+    char path[PATH_MAX]; /* path of the current file */
+    char *buffer;        /* BUFFER_BYTES bytes */
     checkpoint_state state;
 } file_set;
-
-static ott_status name_file(file_set *s, const char *name) {
-    s->path.length = 0;
-    str_printf(&s->path, "%s/%s", s->folder, name);
-    return str_finish(&s->path);
-}
 
 static int64_t piece_size(int64_t total, int64_t at) {
     return total - at < BUFFER_ELEMENTS ? total - at : BUFFER_ELEMENTS;
@@ -37,8 +31,8 @@ static ott_status write_set(file_set *s, enum checkpoint_file_id id) {
     const tensor_set *set = &s->from->sets[id];
     s->state.files[id].absent = !set->memory;
     if (!set->memory) return OTT_OK;
-    TRY(name_file(s, checkpoint_file_name(id)));
-    return tensors_write(s->account, &s->from->ranks, set, s->path.text);
+    TRY(file_join(s->folder, checkpoint_file_name(id), s->path));
+    return tensors_write(s->account, &s->from->ranks, set, s->path);
 }
 
 static ott_status write_sets(file_set *s) {
@@ -83,7 +77,7 @@ static ott_status measure_tensor(const file_set *s, written_file *f, const safet
 
 static ott_status measure_header(const file_set *s, written_file *f) {
     file_reader r;
-    TRY(file_reader_open(s->path.text, &r));
+    TRY(file_reader_open(s->path, &r));
     ott_status status = OTT_OK;
     int64_t header = r.bytes - f->data;
     for (int64_t at = 0, bytes; status == OTT_OK && at < header; at += bytes) {
@@ -110,13 +104,13 @@ static ott_status measure_sets(file_set *s, written_part *own) {
         written_file f = {0};
         own[id] = f.part;
         if (!set->memory) continue;
-        TRY(name_file(s, checkpoint_file_name((enum checkpoint_file_id)id)));
-        TRY(safetensors_open(s->account, s->path.text, &f.file));
+        TRY(file_join(s->folder, checkpoint_file_name((enum checkpoint_file_id)id), s->path));
+        TRY(safetensors_open(s->account, s->path, &f.file));
         ott_status status = measure_tensors(s, set, &f);
         safetensors_close(f.file);
         own[id] = f.part;
         TRY(status);
-        TRY(file_size(s->path.text, &s->state.files[id].bytes));
+        TRY(file_size(s->path, &s->state.files[id].bytes));
     }
     return OTT_OK;
 }
@@ -157,8 +151,8 @@ static ott_status measure_all(file_set *s) {
 /* Writes a file that resuming does not need. */
 static ott_status write_extra(file_set *s, const char *name, const char *text, int64_t bytes) {
     if (bytes == 0) return OTT_OK;
-    TRY(name_file(s, name));
-    return file_write_atomic(s->path.text, text, bytes);
+    TRY(file_join(s->folder, name, s->path));
+    return file_write_atomic(s->path, text, bytes);
 }
 
 static ott_status write_remaining(file_set *s) {
@@ -166,15 +160,15 @@ static ott_status write_remaining(file_set *s) {
     checkpoint_file *file = &s->state.files[CHECKPOINT_CONFIG];
     file->absent = from->config.length == 0;
     if (!file->absent) {
-        TRY(name_file(s, checkpoint_file_name(CHECKPOINT_CONFIG)));
-        TRY(file_write_atomic(s->path.text, from->config.text, from->config.length));
-        TRY(checkpoint_measure(s->path.text, s->buffer, BUFFER_BYTES, NULL, file));
+        TRY(file_join(s->folder, checkpoint_file_name(CHECKPOINT_CONFIG), s->path));
+        TRY(file_write_atomic(s->path, from->config.text, from->config.length));
+        TRY(checkpoint_measure(s->path, s->buffer, BUFFER_BYTES, NULL, file));
     }
     TRY(write_extra(s, RUN_HISTORY_NAME, s->from->history.text, s->from->history.length));
     if (s->from->sources)
         TRY(write_extra(s, RUN_SOURCES_NAME, s->from->sources, (int64_t)strlen(s->from->sources)));
-    TRY(name_file(s, CHECKPOINT_STATE_NAME));
-    return checkpoint_state_write(s->account, s->path.text, &s->state);
+    TRY(file_join(s->folder, CHECKPOINT_STATE_NAME, s->path));
+    return checkpoint_state_write(s->account, s->path, &s->state);
 }
 
 static ott_status write_checkpoint(file_set *s) {
@@ -188,15 +182,10 @@ static ott_status write_checkpoint(file_set *s) {
 
 ott_status checkpoint_snapshot_fill(const checkpoint_snapshot *from, const run_mark *mark,
                                     const char *folder) {
-    file_set s = {.account = from->account,
-                  .from = from,
-                  .folder = folder,
-                  .path.account = from->account,
-                  .state = from->state};
+    file_set s = {.account = from->account, .from = from, .folder = folder, .state = from->state};
     s.state.mark = *mark;
     STATUS_REQUIRE(!from->excludes_base || from->state.base.files > 0);
     ott_status status = write_checkpoint(&s);
-    str_free(&s.path);
     mem_free(s.account, s.buffer);
     return status;
 }

@@ -28,14 +28,9 @@ ott_status dataset_check_share(const dataset_source *s) {
 }
 
 ott_status dataset_name_files(dataset *d, const dataset_source *s) {
-    str name = {.account = d->account};
-    if (s->count > 1) str_printf(&name, "%" PRId64 " files, ", s->count);
-    str_append(&name, s->paths[0]);
-    if (s->count > 1) str_printf(&name, " to %s", s->paths[s->count - 1]);
-    ott_status status = str_finish(&name);
-    if (status == OTT_OK) status = mem_strdup(d->account, name.text, &d->name);
-    str_free(&name);
-    return status;
+    if (s->count == 1) return mem_strdup(d->account, s->paths[0], &d->name);
+    return str_format(d->account, &d->name, "%" PRId64 " files, %s to %s", s->count, s->paths[0],
+                      s->paths[s->count - 1]);
 }
 
 const char *dataset_name(const dataset *d) {

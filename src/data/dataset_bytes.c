@@ -114,14 +114,11 @@ ott_status dataset_text_read(const char *path, const cancellation *w, int64_t be
 
 /* Adds the byte range to the dataset's name, unless all bytes are read. */
 static ott_status name_part(dataset *d, const text_share *p) {
-    str name = {.account = d->account};
+    char *files = d->name;
     if (p->end - p->begin == p->total) return OTT_OK;
-    str_printf(&name, "%s (bytes %" PRId64 " to %" PRId64 ")", d->name, p->begin, p->end);
-    ott_status status = str_finish(&name);
-    mem_free(d->account, d->name);
-    d->name = NULL;
-    if (status == OTT_OK) status = mem_strdup(d->account, name.text, &d->name);
-    str_free(&name);
+    ott_status status =
+        str_format(d->account, &d->name, "%s (bytes %" PRId64 " to %" PRId64 ")", files, p->begin, p->end);
+    mem_free(d->account, files);
     return status;
 }
 

@@ -78,25 +78,13 @@ static ott_status share_stop_request(run *r) {
     return process_group_any(&r->process_group, &r->stopping);
 }
 
-static ott_status path_in(const run *r, const char *name, char **out) {
-    str s = {.account = r->account};
-    str_printf(&s, "%s/%s", r->folder.path, name);
-    ott_status status = str_finish(&s);
-    if (status == OTT_OK) status = mem_strdup(r->account, s.text, out);
-    str_free(&s);
-    return status;
-}
-
 static ott_status write_config(const run *r) {
-    char *path = NULL;
+    char path[PATH_MAX];
     str text = {.account = r->account};
-    ott_status status = OTT_OK;
-    TRY_OUT(path_in(r, "config.toml", &path));
-    TRY_OUT(config_write_toml(r->cfg, &text));
-    TRY_OUT(file_write_atomic(path, text.text, text.length));
-out:
+    TRY(file_join(r->folder.path, "config.toml", path));
+    ott_status status = config_write_toml(r->cfg, &text);
+    if (status == OTT_OK) status = file_write_atomic(path, text.text, text.length);
     str_free(&text);
-    mem_free(r->account, path);
     return status;
 }
 
@@ -195,15 +183,13 @@ static ott_status open_trainer(run *r) {
 
 /* Opens rank 0's metrics file, and one per rank if metrics.save_for_all_ranks. */
 static ott_status open_metrics(run *r) {
-    char *path, name[48] = "metrics.jsonl";
+    char path[PATH_MAX], name[48] = "metrics.jsonl";
     if (!process_group_is_leader(&r->process_group)) {
         if (!r->cfg->metrics.save_for_all_ranks) return OTT_OK;
         snprintf(name, sizeof name, "metrics-rank%d.jsonl", r->process_group.rank);
     }
-    TRY(path_in(r, name, &path));
-    ott_status status = metrics_open(r->account, r->log, path, r->start.metrics, &r->progress.metrics);
-    mem_free(r->account, path);
-    return status;
+    TRY(file_join(r->folder.path, name, path));
+    return metrics_open(r->account, r->log, path, r->start.metrics, &r->progress.metrics);
 }
 
 /* Reads the history of the run's earlier processes from the checkpoint. A failure causes only a warning. */

@@ -92,19 +92,12 @@ void resume_close(mem *account, resume_point *p) {
 
 /* Resolves checkpoint.load_path without opening the run folder. */
 static ott_status find_early(mem *account, const config *cfg, char **out) {
-    char *home = NULL;
-    str folder = {.account = account};
+    char *home, folder[PATH_MAX];
     const char *load = cfg->checkpoint.load_path, *dir = cfg->checkpoint.dir;
-    if (*dir == '/')
-        str_append(&folder, dir);
-    else
-        str_printf(&folder, "%s/%s", cfg->run.dir, dir);
-    ott_status status = str_finish(&folder);
-    if (status == OTT_OK) status = checkpoint_run_home(account, cfg->run.dir, folder.text, &home);
-    if (status == OTT_OK)
-        status = checkpoint_find(account, strcmp(load, "auto") == 0 ? "latest" : load, home, out);
+    TRY(*dir == '/' ? file_path(folder, "%s", dir) : file_join(cfg->run.dir, dir, folder));
+    TRY(checkpoint_run_home(account, cfg->run.dir, folder, &home));
+    ott_status status = checkpoint_find(account, strcmp(load, "auto") == 0 ? "latest" : load, home, out);
     mem_free(account, home);
-    str_free(&folder);
     return status;
 }
 
@@ -179,20 +172,15 @@ ott_status resume_load(trainer *t, const config *cfg, const resume_point *p) {
 
 /* Copies metrics.jsonl to a file for the abandoned branch. Its curve is complete: it begins at step 1. */
 static ott_status copy_metrics(const logger *log, const run_folder *f, int64_t branch) {
-    str from = {.account = f->account}, to = {.account = f->account};
-    file_reader reader = {.descriptor = -1};
-    ott_status status;
-    str_printf(&from, "%s/metrics.jsonl", f->path);
-    str_printf(&to, "%s/metrics-abandoned-%" PRId64 ".jsonl", f->path, branch);
-    TRY_OUT(str_finish(from.failed ? &from : &to));
-    if (!file_exists(from.text)) goto out;
-    TRY_OUT(file_reader_open(from.text, &reader));
-    TRY_OUT(file_copy(f->account, &reader, to.text));
-    log_info(log, "The metrics of the abandoned branch are in %s", to.text);
-out:
+    char from[PATH_MAX], to[PATH_MAX];
+    file_reader reader;
+    TRY(file_join(f->path, "metrics.jsonl", from));
+    TRY(file_path(to, "%s/metrics-abandoned-%" PRId64 ".jsonl", f->path, branch));
+    if (!file_exists(from)) return OTT_OK;
+    TRY(file_reader_open(from, &reader));
+    ott_status status = file_copy(f->account, &reader, to);
     file_reader_close(&reader);
-    str_free(&from);
-    str_free(&to);
+    if (status == OTT_OK) log_info(log, "The metrics of the abandoned branch are in %s", to);
     return status;
 }
 
@@ -227,12 +215,11 @@ ott_status resume_finalize(const logger *log, run_folder *f, resume_point *p) {
 
 /* The command that resumes a run needs only config.toml, which also has the keys of the command line. */
 void resume_command(const run_folder *folder, str *out) {
-    str path = {.account = folder->account};
-    str_printf(&path, "%s%s/config.toml", folder->path[0] == '-' ? "./" : "",
-               folder->path); /* a path that begins with - looks like an option */
+    char path[PATH_MAX];
+    const char *prefix =
+        folder->path[0] == '-' ? "./" : ""; /* so that the path does not look like an option */
     launch_append_command(out);
     str_append(out, " train ");
-    if (!path.failed) launch_append_word(out, path.text);
+    if (file_path(path, "%s%s/config.toml", prefix, folder->path) == OTT_OK) launch_append_word(out, path);
     str_append(out, " --checkpoint.load_path=latest");
-    str_free(&path);
 }

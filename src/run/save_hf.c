@@ -52,10 +52,8 @@ static ott_status write_staged(writing *w, const char *goal) {
 ott_status save_hf(model *m, const logger *log, const config *cfg, group *ranks, const char *checkpoints,
                    int64_t step) {
     writing w = {.m = m, .log = log, .cfg = cfg, .ranks = {ranks, m->device}};
-    str goal = {.account = m->device->account};
-    str_printf(&goal, "%s/step-%" PRId64 "/hf", checkpoints, step);
-    ott_status status = str_finish(&goal);
-    if (status == OTT_OK) status = write_staged(&w, goal.text);
-    str_free(&goal);
+    char goal[PATH_MAX];
+    ott_status status = file_path(goal, "%s/step-%" PRId64 "/hf", checkpoints, step);
+    if (status == OTT_OK) status = write_staged(&w, goal);
     return status_context(status, "checkpoint.save_hf");
 }

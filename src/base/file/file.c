@@ -7,6 +7,7 @@
 #include <fcntl.h>
 #include <inttypes.h>
 #include <limits.h>
+#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -33,11 +34,12 @@ static ott_status copy_path(const char *path, char out[PATH_MAX]) {
     return OTT_OK;
 }
 
-ott_status file_join(const char *folder, const char *name, char out[PATH_MAX]) {
-    size_t end = strlen(folder);
-    while (end > 0 && folder[end - 1] == '/') end--;
-    int length = snprintf(out, PATH_MAX, "%.*s/%s", (int)(end < PATH_MAX ? end : PATH_MAX), folder, name);
-    return length < PATH_MAX ? OTT_OK : fail_long(folder, (size_t)length);
+ott_status file_path(char out[PATH_MAX], const char *format, ...) {
+    va_list arguments;
+    va_start(arguments, format);
+    int length = vsnprintf(out, PATH_MAX, format, arguments);
+    va_end(arguments);
+    return length >= 0 && length < PATH_MAX ? OTT_OK : fail_long(out, (size_t)length);
 }
 
 /* Removes double and trailing slashes: "runs//a/" becomes "runs/a". */
@@ -47,6 +49,12 @@ static void drop_slashes(char *path) {
         if (*from != '/' || to == path || to[-1] != '/') *to++ = *from;
     if (to > path + 1 && to[-1] == '/') to--;
     *to = '\0';
+}
+
+ott_status file_join(const char *folder, const char *name, char out[PATH_MAX]) {
+    TRY(file_path(out, "%s/%s", folder, name));
+    drop_slashes(out);
+    return OTT_OK;
 }
 
 ott_status file_resolve(mem *account, const char *folder, const char *path, char **out) {

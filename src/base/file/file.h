@@ -15,8 +15,10 @@ bool file_is_folder(const char *path);
 /* True if `path` is `folder` or inside it. Compares only the two texts: the files need not exist. */
 bool file_is_inside(const char *path, const char *folder);
 bool file_is_in(const char *folder, const char *name); /* true if FOLDER/NAME exists */
-/* Writes FOLDER/NAME to out. OTT_ERR_ARGUMENT if the result is too long. */
+/* Writes FOLDER/NAME to out, without double slashes. OTT_ERR_ARGUMENT if the result is too long. */
 ott_status file_join(const char *folder, const char *name, char out[PATH_MAX]);
+/* Formats a path. OTT_ERR_ARGUMENT if the result is too long. */
+ott_status file_path(char out[PATH_MAX], const char *format, ...) __attribute__((format(printf, 2, 3)));
 /* Sets *out to PATH if PATH is absolute or FOLDER is empty, else to FOLDER/PATH, without double and trailing
    slashes. Free *out with mem_free. */
 ott_status file_resolve(mem *account, const char *folder, const char *path, char **out);

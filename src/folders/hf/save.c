@@ -264,18 +264,18 @@ static ott_status describe_model(const saving *s, hf_config *c) {
 static ott_status write_config_json(const saving *s) {
     hf_config c = {.bos = -1, .pad = -1, .padding_row = -1};
     char *original = NULL;
-    str path = {.account = s->account}, quantization = {.account = s->account};
+    char path[PATH_MAX];
+    str quantization = {.account = s->account};
     ott_status status = OTT_OK;
+    TRY(file_join(s->folder, HF_CONFIG_NAME, path));
     if (s->o->original) TRY_OUT(hf_config_read(s->account, s->o->original, &c, &original));
     TRY_OUT(describe_model(s, &c));
     str_append(&quantization, "");
     if (s->o->fp8) hf_fp8_describe(&s->fp8, &quantization);
-    str_printf(&path, "%s/%s", s->folder, HF_CONFIG_NAME);
-    TRY_OUT(str_finish(path.failed ? &path : &quantization));
-    TRY_OUT(hf_config_write(s->account, &c, original, quantization.length > 0 ? quantization.text : "",
-                            path.text));
+    TRY_OUT(str_finish(&quantization));
+    TRY_OUT(
+        hf_config_write(s->account, &c, original, quantization.length > 0 ? quantization.text : "", path));
 out:
-    str_free(&path);
     str_free(&quantization);
     mem_free(s->account, original);
     return status;

@@ -295,20 +295,12 @@ ott_status hf_config_parse(const char *name, const char *text, int64_t length, h
 
 ott_status hf_config_read(mem *account, const char *path, hf_config *out, char **text) {
     enum { MOST_BYTES = 1 << 24 };
-    str name = {.account = account};
-    char *data = NULL;
+    char name[PATH_MAX], *data;
     int64_t bytes;
-    ott_status status;
     if (text) *text = NULL;
-    str_printf(&name, "%s%s", path,
-               !file_is_folder(path)      ? ""
-               : str_ends_with(path, "/") ? HF_CONFIG_NAME
-                                          : "/" HF_CONFIG_NAME);
-    TRY_OUT(str_finish(&name));
-    TRY_OUT(file_read(account, name.text, MOST_BYTES, &data, &bytes));
-    TRY_OUT(hf_config_parse(name.text, data, bytes, out));
-out:
-    str_free(&name);
+    TRY(file_is_folder(path) ? file_join(path, HF_CONFIG_NAME, name) : file_path(name, "%s", path));
+    TRY(file_read(account, name, MOST_BYTES, &data, &bytes));
+    ott_status status = hf_config_parse(name, data, bytes, out);
     if (status == OTT_OK && text)
         *text = data;
     else

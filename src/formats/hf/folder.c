@@ -126,16 +126,11 @@ static ott_status copy_all(copier *c) {
     if (realpath(c->to, goal) && strcmp(goal, c->root) == 0) return OTT_OK;
     find_blobs(c);
     TRY(copy_folder(c, ""));
-    char real[PATH_MAX];
-    str path = {.account = c->account};
-    str_printf(&path, "%s/" TEMPLATES, c->from);
-    ott_status status = str_finish(&path);
-    if (status == OTT_OK && file_is_folder(path.text)) {
-        status = resolve_path(c, path.text, real);
-        if (status == OTT_OK) status = copy_folder(c, "/" TEMPLATES);
-    }
-    str_free(&path);
-    return status;
+    char path[PATH_MAX], real[PATH_MAX];
+    TRY(file_join(c->from, TEMPLATES, path));
+    if (!file_is_folder(path)) return OTT_OK;
+    TRY(resolve_path(c, path, real));
+    return copy_folder(c, "/" TEMPLATES);
 }
 
 ott_status hf_folder_copy_others(mem *account, const logger *lg, const char *from, const char *to,

@@ -290,13 +290,13 @@ static void append_index(const shards_writer *w, str *s) {
 }
 
 static ott_status write_index(const shards_writer *w) {
-    str text = {.account = w->account}, path = {.account = w->account};
+    char path[PATH_MAX];
+    str text = {.account = w->account};
+    TRY(file_join(w->folder, SHARDS_INDEX_NAME, path));
     append_index(w, &text);
-    str_printf(&path, "%s/" SHARDS_INDEX_NAME, w->folder);
-    ott_status status = str_finish(text.failed ? &text : &path);
-    if (status == OTT_OK) status = file_write_atomic(path.text, text.text, text.length);
+    ott_status status = str_finish(&text);
+    if (status == OTT_OK) status = file_write_atomic(path, text.text, text.length);
     str_free(&text);
-    str_free(&path);
     return status;
 }
 

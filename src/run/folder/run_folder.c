@@ -22,14 +22,6 @@ static void name_from_config(const char *path, char out[64]) {
 
 /* ---- folders with another run ---- */
 
-static ott_status has_metrics(mem *account, const char *folder, bool *has) {
-    char *path;
-    TRY(file_resolve(account, folder, "metrics.jsonl", &path));
-    *has = file_exists(path);
-    mem_free(account, path);
-    return OTT_OK;
-}
-
 /* *has is true if the folder's run has checkpoints, even if its metrics.jsonl was deleted. */
 static ott_status has_checkpoints(mem *account, const char *folder, const char *dir, bool *has) {
     run_record record;
@@ -49,11 +41,10 @@ out:
 
 /* *taken is true if the folder has a run. An empty metrics.jsonl does not count: its run did no step. */
 static ott_status is_taken(mem *account, const char *folder, const char *dir, bool *taken) {
-    char *path;
+    char path[PATH_MAX];
     int64_t bytes = 0;
-    TRY(file_resolve(account, folder, "metrics.jsonl", &path));
+    TRY(file_join(folder, "metrics.jsonl", path));
     *taken = file_exists(path) && (file_size(path, &bytes) != OTT_OK || bytes > 0);
-    mem_free(account, path);
     return *taken ? OTT_OK : has_checkpoints(account, folder, dir, taken);
 }
 
@@ -92,27 +83,23 @@ static ott_status fail_locked(const char *folder, int descriptor) {
 }
 
 /* Checks that all files of the run can be written, as summary.json is written only after the training. */
-static ott_status check_folder_files(mem *account, const char *folder) {
+static ott_status check_folder_files(const char *folder) {
     static const char *const names[] = {"lock", RUN_RECORD_NAME, "config.toml", "metrics.jsonl",
                                         "summary.json"};
-    ott_status status = OTT_OK;
-    for (size_t i = 0; i < sizeof names / sizeof *names && status == OTT_OK; i++) {
-        char *path;
-        TRY(file_resolve(account, folder, names[i], &path));
-        status = file_check_own(path);
-        mem_free(account, path);
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
+        char path[PATH_MAX];
+        TRY(file_join(folder, names[i], path));
+        TRY(file_check_own(path));
     }
-    return status;
+    return OTT_OK;
 }
 
 /* Locks the folder. *busy: another process has the lock. If the file system has no locks, only warns. */
 static ott_status lock_folder(run_folder *f, const logger *log, const char *folder, bool *busy) {
-    char *path;
+    char path[PATH_MAX];
     *busy = false;
-    TRY(file_resolve(f->account, folder, "lock", &path));
-    ott_status status = file_open_own(path, O_RDWR, &f->lock);
-    mem_free(f->account, path);
-    TRY(status);
+    TRY(file_join(folder, "lock", path));
+    TRY(file_open_own(path, O_RDWR, &f->lock));
     if (flock(f->lock, LOCK_EX | LOCK_NB) == 0) return write_owner(f->lock), OTT_OK;
     *busy = errno == EWOULDBLOCK;
     if (!*busy) {
@@ -120,7 +107,7 @@ static ott_status lock_folder(run_folder *f, const logger *log, const char *fold
                     strerror(errno));
         return OTT_OK;
     }
-    status = fail_locked(folder, f->lock);
+    ott_status status = fail_locked(folder, f->lock);
     close(f->lock);
     f->lock = -1;
     return status;
@@ -133,7 +120,7 @@ static ott_status try_folder(run_folder *f, const logger *log, const char *folde
                              bool fresh, bool *taken) {
     bool busy;
     *taken = false;
-    TRY(check_folder_files(f->account, folder));
+    TRY(check_folder_files(folder));
     if (fresh) TRY(is_taken(f->account, folder, dir, taken));
     if (*taken) return fail_taken(folder);
     TRY(file_make_folder(folder));
@@ -181,7 +168,7 @@ ott_status run_folder_open(mem *account, const logger *log, config *cfg, run_fol
         TRY(choose_folder(out, log, cfg, fresh));
     TRY(file_resolve(account, "", cfg->run.dir, &out->path));
     TRY(config_set(cfg, "run.dir", out->path));
-    TRY(has_metrics(account, out->path, &out->attempted));
+    out->attempted = file_is_in(out->path, "metrics.jsonl");
     TRY(checkpoint_run_begin(account, out->path, &out->record));
     bool latest = strcmp(cfg->checkpoint.load_path, "latest") == 0;
     return claim_checkpoints(out, log, cfg, out->attempted || latest, &out->checkpoints);

@@ -11,24 +11,21 @@
 
 enum { LOOKS = 100, LOOK_MS = 30 }; /* 3 s in all: a network file system may show a new file only later */
 
-static ott_status name_token(const char *folder, uint64_t token, str *path) {
-    str_printf(path, "%s/.ranks-%016" PRIx64, folder, token);
-    return str_finish(path);
+static ott_status name_token(const char *folder, uint64_t token, char path[PATH_MAX]) {
+    return file_path(path, "%s/.ranks-%016" PRIx64, folder, token);
 }
 
-static ott_status write_token(const process_group *pg, const char *folder, uint64_t *token) {
-    str path = {.account = pg->account};
+static ott_status write_token(const char *folder, uint64_t *token) {
+    char path[PATH_MAX];
     TRY(file_make_folder(folder));
     if (getrandom(token, sizeof *token, 0) != sizeof *token)
         return status_fail(OTT_ERR_IO, "no random number from the system: %s", strerror(errno));
-    ott_status status = name_token(folder, *token, &path);
-    int file = status == OTT_OK ? open(path.text, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666) : -1;
-    if (status == OTT_OK && file < 0)
-        status =
-            status_fail(status_from_errno(errno), "%s: cannot be written: %s", path.text, strerror(errno));
-    if (file >= 0) close(file);
-    str_free(&path);
-    return status;
+    TRY(name_token(folder, *token, path));
+    int file = open(path, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
+    if (file < 0)
+        return status_fail(status_from_errno(errno), "%s: cannot be written: %s", path, strerror(errno));
+    close(file);
+    return OTT_OK;
 }
 
 static bool wait_for_path(const char *path) {
@@ -42,15 +39,13 @@ static bool wait_for_path(const char *path) {
 ott_status shared_folder_check(process_group *pg, const char *folder, const char *key) {
     uint64_t token = 0;
     int blind;
+    char path[PATH_MAX];
     if (pg->size == 1) return OTT_OK;
-    if (process_group_is_leader(pg)) TRY(write_token(pg, folder, &token));
+    if (process_group_is_leader(pg)) TRY(write_token(folder, &token));
     TRY(process_group_broadcast(pg, &token, sizeof token));
-    str path = {.account = pg->account};
-    ott_status status = name_token(folder, token, &path);
-    if (status == OTT_OK) status = process_group_first_rank(pg, !wait_for_path(path.text), &blind);
-    if (status == OTT_OK && process_group_is_leader(pg)) unlink(path.text);
-    str_free(&path);
-    TRY(status);
+    TRY(name_token(folder, token, path));
+    TRY(process_group_first_rank(pg, !wait_for_path(path), &blind));
+    if (process_group_is_leader(pg)) unlink(path);
     if (blind < 0) return OTT_OK;
     return status_fail(
         OTT_ERR_RANK,
