@@ -359,7 +359,7 @@ ott_status jinja_filter(jinja_work *w, text_view name, const jinja_value *v, con
 
 /* ---- tests ---- */
 
-/* Tests that compare the value with an argument, and the operators that they stand for. */
+/* Tests that compare the value with an argument, and the operator that each of them uses. */
 static const struct {
     const char *name, *operator;
 } comparisons[] = {{"equalto", "=="}, {"eq", "=="},      {"sameas", "=="}, {"ne", "!="},
