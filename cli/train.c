@@ -104,7 +104,7 @@ static ott_status open_config(training *t, int argc, char **argv, ott_config **c
     return status;
 }
 
-static ott_status train(training *t, int argc, char **argv) {
+static ott_status open_and_train(training *t, int argc, char **argv) {
     ott_config *config;
     ott_status status = open_config(t, argc, argv, &config);
     if (status != OTT_OK) return status;
@@ -138,20 +138,18 @@ static int end_code(const training *t) {
     return t->out.error == EPIPE ? CLI_SIGNAL + SIGPIPE : CLI_DONE;
 }
 
+/* Starts training in this process, or in several that cli_launch starts. Returns the exit code. */
 static int run_training(training *t, int argc, char **argv) {
-    cli_stop_begin(t->context, CLI_STOP_SAVING);
-    ott_status status = train(t, argc, argv);
-    cli_stop_end();
-    output_live_end(&t->out); /* ends the live line, because an error line may follow */
-    return output_close(&t->out, status == OTT_OK ? end_code(t) : cli_fail(status));
-}
-
-static int run_or_launch(training *t, int argc, char **argv) {
     const char *about;
     if (asks_for_help(argc, argv, &about))
         return about ? print_help_about(t->context, about) : print_train_help(t->context);
     int code = cli_launch(&t->out, argc, argv);
-    return code == CLI_NOT_LAUNCHED ? run_training(t, argc, argv) : code;
+    if (code != CLI_NOT_LAUNCHED) return code;
+    cli_stop_begin(t->context, CLI_STOP_SAVING);
+    ott_status status = open_and_train(t, argc, argv);
+    cli_stop_end();
+    output_live_end(&t->out); /* ends the live line, because an error line may follow */
+    return output_close(&t->out, status == OTT_OK ? end_code(t) : cli_fail(status));
 }
 
 int verb_train(int argc, char **argv) {
@@ -163,7 +161,7 @@ int verb_train(int argc, char **argv) {
     options.user = &t.out;
     ott_status status = ott_context_open(&options, &t.context);
     if (status != OTT_OK) return cli_fail(status);
-    int code = run_or_launch(&t, argc, argv);
+    int code = run_training(&t, argc, argv);
     ott_context_close(t.context);
     return code;
 }

@@ -279,24 +279,19 @@ ott_status model_backward(exec *cx, model *m, model_slot *slot, const batch *b, 
 
 /* ---- the full pass ---- */
 
-static ott_status run_forward_backward(exec *cx, model *m, model_slot *slot, const batch *b,
-                                       const tensor *grad_scale, const tensor *losses) {
+ott_status model_run(exec *cx, model *m, model_slot *slot, const batch *b, const tensor *grad_scale,
+                     const tensor *losses) {
     layer_range all = {0, m->options.layers};
     model_stream stream;
     activation grad;
-    TRY(model_forward(cx, m, slot, b, all, &stream));
-    if (grad_scale) {
-        plan_mark_saved(cx->plan);
-        TRY(prefetch_backward(cx, m, m->options.layers - 1)); /* the prefetch overlaps the loss */
-    }
-    TRY(model_loss(cx, m, slot, b, grad_scale, losses, &grad));
-    return grad_scale ? model_backward(cx, m, slot, b, all, &grad) : OTT_OK;
-}
-
-ott_status model_run(exec *cx, model *m, model_slot *slot, const batch *b, const tensor *grad_scale,
-                     const tensor *losses) {
     cx->phase = grad_scale ? PHASE_TRAIN : PHASE_EVALUATE;
-    ott_status status = run_forward_backward(cx, m, slot, b, grad_scale, losses);
+    ott_status status = model_forward(cx, m, slot, b, all, &stream);
+    if (status == OTT_OK && grad_scale) {
+        plan_mark_saved(cx->plan);
+        status = prefetch_backward(cx, m, m->options.layers - 1); /* the prefetch overlaps the loss */
+    }
+    if (status == OTT_OK) status = model_loss(cx, m, slot, b, grad_scale, losses, &grad);
+    if (status == OTT_OK && grad_scale) status = model_backward(cx, m, slot, b, all, &grad);
     if (status != OTT_OK) store_abandon(cx, &m->store, status);
     return status;
 }

@@ -259,23 +259,22 @@ static ott_status report_recorded(const exec *cx, enum op_index op, const void *
     return OTT_OK;
 }
 
-static ott_status run_now(const op_table *table, exec *cx, enum op_index op, const void *args,
-                          const plan_buffer *workspace) {
-    if (plan_recording(cx->plan)) return report_recorded(cx, op, args);
-    if (cx->times) TRY(device_event_record(cx->device, cx->times->began));
-    cx->workspace = workspace->data;
-    ott_status status = dispatch_op(table, cx, op, args);
-    cx->workspace = NULL;
-    return status == OTT_OK && cx->times ? report_time(cx, op, args) : status;
-}
-
 static ott_status run_op(const op_table *table, exec *cx, enum op_index op, const void *args) {
     plan_buffer workspace;
     if (!op_is_there(table, op))
         return status_fail(OTT_ERR_UNSUPPORTED, "%s: the device %s does not support this operation",
                            op_at((int)op)->name, cx->device->name);
     TRY(open_workspace(table, cx, op, args, &workspace));
-    ott_status status = run_now(table, cx, op, args, &workspace);
+    ott_status status = OTT_OK;
+    if (plan_recording(cx->plan))
+        status = report_recorded(cx, op, args);
+    else {
+        if (cx->times) status = device_event_record(cx->device, cx->times->began);
+        cx->workspace = workspace.data;
+        if (status == OTT_OK) status = dispatch_op(table, cx, op, args);
+        cx->workspace = NULL;
+        if (status == OTT_OK && cx->times) status = report_time(cx, op, args);
+    }
     ott_status closed = close_workspace(cx, &workspace);
     return status != OTT_OK ? status : closed;
 }

@@ -24,14 +24,19 @@ typedef struct replay_graph {
 typedef struct replay {
     bool enabled;
     replay_graph graphs[REPLAY_PARTS];
-    int64_t replayed; /* number of graph launches so far */
+    bool recording;                /* between replay_begin and replay_end: the part is recorded */
+    int64_t before[GEMM_COUNT][2]; /* exec.gemms when the recording began */
+    int64_t replayed;              /* number of graph launches so far */
 } replay;
 
-/* Executes a part of a step: calls run(user), or launches the graph recorded by an earlier call.
-   *was_replayed is true if run was not called. Always calls run if cx has a hook or times, or if the device
-   has no graphs. Does not check cx->cancellation, because only the caller knows which parts can be undone. */
-ott_status replay_run(replay *r, exec *cx, replay_part part, ott_status (*run)(void *user), void *user,
-                      bool *was_replayed);
+/* Begins a part of a step. If an earlier call recorded the part's graph, launches the graph and sets
+   *must_run = false. Otherwise sets *must_run = true: the caller runs the part, and then calls replay_end. The
+   part always runs if cx has a hook or times, or if the device has no graphs. Does not check
+   cx->cancellation, because only the caller knows which parts can be undone. */
+ott_status replay_begin(replay *r, exec *cx, replay_part part, bool *must_run);
+/* Ends a part that the caller has run, with the run's status. If the part was recorded, launches its graph.
+   Returns the first error. */
+ott_status replay_end(replay *r, exec *cx, replay_part part, ott_status status);
 /* Drops all graphs. Call when addresses, layers or shapes have changed. */
 void replay_forget(replay *r, device *d);
 

@@ -21,7 +21,7 @@ ott_status trainer_evaluate_pass(trainer *t);
 /* Reduces full gradients that were summed over a step; sends the tied table's gradient to the last stage. */
 ott_status trainer_reduce(trainer *t);
 /* Runs the optimizer from its sealed plan; user is the trainer. */
-ott_status trainer_run_update(void *user);
+ott_status trainer_run_update(trainer *t);
 /* Records all four plans and allocates an arena that is large enough for each of them. */
 ott_status trainer_plan_memory(trainer *t);
 /* Sets activation checkpointing for options.memory_budget. Collective; call before trainer_plan_memory. */

@@ -55,37 +55,62 @@ int64_t trainer_pass_count(const trainer *t) {
     return t->options.grad_accum / t->resident;
 }
 
-static ott_status run_training_pass(trainer *t) {
-    t->cx.plan = t->train_plan;
-    plan_replay(t->train_plan);
-    return trainer_train_pass(t);
-}
-
-/* Runs a training pass. Then updates delayed scaling's scales, unless a pipeline stage has done so. */
-static ott_status run_full_pass(void *user) {
-    trainer *t = user;
-    TRY(run_training_pass(t));
-    return t->stage ? OTT_OK : model_update_scales(&t->cx, t->m, t->cx.data_group);
-}
-
-/* The graph of a step's first pass must quantize all weights that the optimizer does not quantize, even if an
-   evaluation has quantized them. So all weights are marked as stale first. Weights that the optimizer should
-   quantize, but has not in this step, are quantized before the graph. A replay marks all as fresh. */
-static ott_status replay_pass(trainer *t) {
-    bool first = t->cx.is_first_microbatch, replayed;
-    if (first && t->replay.enabled) TRY(model_prepare_replay(&t->cx, t->m));
-    TRY(cancellation_check(t->cx.cancellation));
-    TRY(replay_run(&t->replay, &t->cx, first ? REPLAY_FIRST : REPLAY_LATER, run_full_pass, t, &replayed));
-    if (replayed) model_weights_made(t->m, t->cx.step);
+/* Adds the losses of a pass to STEP_LOSS. With a pipeline only the last stage has losses. */
+static ott_status sum_losses(trainer *t, const tensor *losses, int64_t count) {
+    tensor sum = tensor_columns(t->state, STEP_LOSS, 1);
+    for (int64_t i = 0; i < count && pipeline_is_last(t->m->options.stage); i++) {
+        tensor own = model_own_tokens(t->m, losses[i]);
+        TRY(op_sum(&t->cx, &(sum_args){.x = &own, .sum = &sum}));
+    }
     return OTT_OK;
 }
 
+ott_status trainer_train_pass(trainer *t) {
+    TRY(t->stage ? stage_train(&t->cx, t->stage, t->batches, &t->grad_scale, t->losses)
+                 : model_run(&t->cx, t->m, t->slot, t->batches, &t->grad_scale, t->losses));
+    return sum_losses(t, t->losses, t->resident);
+}
+
+ott_status trainer_evaluate_pass(trainer *t) {
+    const batch *b = &t->evaluation_batch;
+    const tensor *losses = &t->evaluation_losses;
+    TRY(t->stage ? stage_evaluate(&t->cx, t->stage, b, losses)
+                 : model_run(&t->cx, t->m, t->slot, b, NULL, losses));
+    return sum_losses(t, losses, 1);
+}
+
+/* Begins the graph of a pass (train/replay.h). The graph of a step's first pass must quantize all weights that
+   the optimizer does not quantize, even if an evaluation has quantized them. So all weights are marked as
+   stale first. Weights that the optimizer should quantize, but has not in this step, are quantized before the
+   graph. A replay marks all as fresh. */
+static ott_status begin_pass(trainer *t, replay_part part, bool *must_run) {
+    if (part == REPLAY_FIRST && t->replay.enabled) TRY(model_prepare_replay(&t->cx, t->m));
+    TRY(cancellation_check(t->cx.cancellation));
+    TRY(replay_begin(&t->replay, &t->cx, part, must_run));
+    if (!*must_run) model_weights_made(t->m, t->cx.step);
+    return OTT_OK;
+}
+
+/* Ends the graph of a pass that has run. Updates delayed scaling's scales, unless a pipeline stage has. */
+static ott_status end_pass(trainer *t, replay_part part, ott_status status) {
+    if (status == OTT_OK && !t->stage) status = model_update_scales(&t->cx, t->m, t->cx.data_group);
+    return replay_end(&t->replay, &t->cx, part, status);
+}
+
 ott_status trainer_run_micro_batches(trainer *t, int64_t index, const hook *p, bool in_step) {
+    replay_part part = index == 0 ? REPLAY_FIRST : REPLAY_LATER;
+    bool must_run = true;
     for (int64_t i = 0; i < t->resident; i++)
         TRY(feed_send(&t->feed, t->set, index * t->resident + i, &t->batches[i]));
     t->cx.hook = p;
     t->cx.is_first_microbatch = index == 0;
-    ott_status status = in_step ? replay_pass(t) : run_training_pass(t);
+    ott_status status = in_step ? begin_pass(t, part, &must_run) : OTT_OK;
+    if (status == OTT_OK && must_run) {
+        t->cx.plan = t->train_plan;
+        plan_replay(t->train_plan);
+        status = trainer_train_pass(t);
+        if (in_step) status = end_pass(t, part, status);
+    }
     t->cx.hook = NULL;
     return status;
 }
@@ -192,22 +217,24 @@ ott_status trainer_copy_delayed(trainer *t, void *from, void *to) {
     return t->delayed_before ? device_copy(t->device, to, from, t->m->delayed.block_bytes) : OTT_OK;
 }
 
-/* Runs accumulate_gradients. If the step is stopped, restores the earlier FP8 state and GEMM counts. */
-static ott_status accumulate_or_abandon(trainer *t) {
-    int64_t gemms[GEMM_COUNT][2];
-    memcpy(gemms, t->cx.gemms, sizeof gemms);
-    TRY(trainer_copy_delayed(t, t->m->delayed.block, t->delayed_before));
-    ott_status status = accumulate_gradients(t);
-    if (status != OTT_ERR_STOPPED) return status;
-    memcpy(t->cx.gemms, gemms, sizeof gemms);
+/* Restores the FP8 state and the GEMM counts of before a step that was stopped. */
+static ott_status abandon_step(trainer *t, int64_t gemms[GEMM_COUNT][2]) {
+    memcpy(t->cx.gemms, gemms, sizeof t->cx.gemms);
     TRY(trainer_copy_delayed(t, t->delayed_before, t->m->delayed.block));
     t->is_consistent = true;
-    return status_fail(status, "step %lld is abandoned", (long long)t->run.step + 1);
+    return status_fail(OTT_ERR_STOPPED, "step %lld is abandoned", (long long)t->run.step + 1);
+}
+
+static ott_status update(trainer *t) {
+    bool must_run;
+    TRY(replay_begin(&t->replay, &t->cx, REPLAY_UPDATE, &must_run));
+    return must_run ? replay_end(&t->replay, &t->cx, REPLAY_UPDATE, trainer_run_update(t)) : OTT_OK;
 }
 
 /* The loss is a mean over the labels of all micro-batches, so labels are counted before the first backward.
    On one rank, the host waits for the device only at the end. */
 ott_status trainer_step(trainer *t, double learning_rate, step_result *out) {
+    int64_t gemms[GEMM_COUNT][2];
     t->set = (int)(t->run.step % FEED_STEPS);
     TRY(feed_step(&t->feed, t->set, t->run.samples));
     TRY(trainer_plan_documents(t));
@@ -216,9 +243,12 @@ ott_status trainer_step(trainer *t, double learning_rate, step_result *out) {
     TRY(write_state(t, learning_rate, out->labels));
     t->is_consistent = false;
     t->cx.part = PART_NONE;
-    TRY(accumulate_or_abandon(t));
-    bool replayed;
-    TRY(replay_run(&t->replay, &t->cx, REPLAY_UPDATE, trainer_run_update, t, &replayed));
+    memcpy(gemms, t->cx.gemms, sizeof gemms);
+    TRY(trainer_copy_delayed(t, t->m->delayed.block, t->delayed_before));
+    ott_status status = accumulate_gradients(t);
+    if (status == OTT_ERR_STOPPED) return abandon_step(t, gemms);
+    TRY(status);
+    TRY(update(t));
     model_mark_quantized(t->m, t->run.step + 1);
     /* Fills the next step's micro-batches while the device runs this step. An error is ignored here: the next
        step fails again and reports it. */

@@ -115,14 +115,6 @@ static int64_t block_rows(const gemm_job *job) {
     return job->k > GEMM_KC * job->terms ? GEMM_MB : INT64_MAX;
 }
 
-static void multiply_part(const gemm_job *job, gemm_work *w, gemm_part p) {
-    int64_t rows = size_min(block_rows(job), p.m), columns = size_min(block_columns(job), p.n);
-    for (int64_t j = 0; j < p.n; j += columns)
-        for (int64_t i = 0; i < p.m; i += rows)
-            multiply_block(
-                job, w, (gemm_part){p.i + i, size_min(p.m - i, rows), p.j + j, size_min(p.n - j, columns)});
-}
-
 /* ---- threads ---- */
 
 /* Each thread configures its tile unit for a product and releases it afterwards. Otherwise every context
@@ -145,10 +137,13 @@ static void gemm_task(void *argument, int thread, int threads) {
     int64_t i, i_end, j, j_end;
     pool_share(job->m, GEMM_MR, thread / job->grid_n, job->grid_m, &i, &i_end);
     pool_share(job->n, job->grain, thread % job->grid_n, job->grid_n, &j, &j_end);
-    gemm_part part = {i, i_end - i, j, j_end - j};
-    if (part.m <= 0 || part.n <= 0) return;
+    if (i >= i_end || j >= j_end) return;
+    int64_t rows = size_min(block_rows(job), i_end - i), columns = size_min(block_columns(job), j_end - j);
     start_unit();
-    multiply_part(job, cpu_scratch(job->cx, thread), part);
+    for (; j < j_end; j += columns)
+        for (int64_t row = i; row < i_end; row += rows)
+            multiply_block(job, cpu_scratch(job->cx, thread),
+                           (gemm_part){row, size_min(i_end - row, rows), j, size_min(j_end - j, columns)});
     stop_unit();
 }
 
@@ -223,6 +218,6 @@ ott_status ISA(gemm_times)(exec *cx, const gemm_args *a, float factor) {
     if (one_thread)
         task(&job, 0, 1);
     else
-        cpu_run(cx, task, &job);
+        pool_run(cpu_of(cx)->pool, task, &job);
     return OTT_OK;
 }
