@@ -1,6 +1,6 @@
 # The levels of the source tree, lowest first. Level L is the static library ottava_L, made of src/L/*.c.
-set(OTTAVA_LEVELS base fp8 tensor config cpu comm backend tokenizer formats data nn optimizer parallel model report
-    folders checkpoint train monitor run export eval generate api bench plan)
+set(OTTAVA_LEVELS base fp8 tensor config cpu comm backend tokenizer formats data nn optimizer parallel model
+    report folders checkpoint train monitor run export eval generate api bench plan)
 
 # The levels that each level may include and link. tools/check_levels.sh checks the includes.
 set(base_uses)
@@ -44,7 +44,8 @@ function(embed_text file name target)
 endfunction()
 
 foreach(level IN LISTS OTTAVA_LEVELS)
-  file(GLOB sources CONFIGURE_DEPENDS src/${level}/*.c src/${level}/*/*.c src/${level}/*.cpp src/${level}/*/*.cpp)
+  file(GLOB sources CONFIGURE_DEPENDS src/${level}/*.c src/${level}/*/*.c src/${level}/*.cpp
+      src/${level}/*/*.cpp)
   if(NOT sources)
     continue()
   endif()

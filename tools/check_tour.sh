@@ -1,6 +1,6 @@
 #!/bin/sh
-# Checks docs/tour.md: each path in it exists; each function, struct and member in it occurs in the sources; in
-# its table of levels each folder has a higher level than the folders that it uses (cmake/levels.cmake); in
+# Checks docs/tour.md: each path in it exists; each function, struct and member in it occurs in the sources;
+# in its table of levels each folder has a higher level than the folders that it uses (cmake/levels.cmake); in
 # its table of calls each function is defined in its file, and the file of the row before names the function.
 set -eu
 cd "$(dirname "$0")/.."
@@ -22,7 +22,7 @@ for token in $(grep -o '`[^` ]*`' docs/tour.md | grep -v '^`\.' | tr -d '`' | LC
     src/* | cli/* | tests/* | tools/* | docs/* | bench/* | cmake/* | include/* | configs/*)
         [ -e "$token" ] || bad "$token does not exist" ;;
     */ | *.[ch] | *.cu | *.def | *.sh | *.html)
-        find src cli tests tools -path "*/${token%/}" | grep -q . || bad "no file or folder ends in /$token" ;;
+        find src cli tests tools -path "*/${token%/}" | grep -q . || bad "no file is called $token" ;;
     *_*)
         for word in $(echo "$token" | tr './' '  '); do
             grep -qxF "$word" "$words" || bad "no source has the name $word (of $token)"
@@ -71,6 +71,6 @@ done <<EOF
 $calls
 EOF
 stated="$count calls in $(echo "$files" | tr ' ' '\n' | sed '/^$/d' | sort -u | grep -c .) files"
-tr '\n' ' ' <docs/tour.md | grep -q "$stated" || bad "the table of calls has $stated; the text has another number"
+tr '\n' ' ' <docs/tour.md | grep -q "$stated" || bad "the table has $stated, the text has not"
 [ $failed = 0 ] && echo "$checked names, and $stated"
 exit $failed

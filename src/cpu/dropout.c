@@ -2,7 +2,8 @@
 #include "cpu/rows.h"
 #include "tensor/rules/dropout.h"
 
-/* Computes the factors of 16 elements, from random numbers n to n + 15 of the stream (tensor/rules/dropout.h). */
+/* Computes the factors of 16 elements, from random numbers n to n + 15 of the stream
+   (tensor/rules/dropout.h). */
 static void draw_factors(const dropout_args *a, uint64_t n, float factor[16]) {
     rng_block draws = rng_philox(a->seed, a->stream, n / 4);
     for (uint64_t lane = 0; lane < 16; lane++) {

@@ -1,5 +1,5 @@
-/* monitor/health: measures the quality of FP8 quantization at every N-th step. For each quantized copy of each
-   tensor of each linear layer: amax, scales, shares of saturated and underflowed elements, signal to
+/* monitor/health: measures the quality of FP8 quantization at every N-th step. For each quantized copy of
+   each tensor of each linear layer: amax, scales, shares of saturated and underflowed elements, signal to
    quantization noise ratio (SQNR). Measures the first micro-batch of every rank and combines the ranks.
    Writes to metrics.jsonl. If a layer's SQNR on any rank is below float8.fallback_sqnr_db at several
    measurements in a row, the layer falls back to high precision on all ranks. */

@@ -1,12 +1,12 @@
 /*
- * monitor/profile: profiles selected training steps (config section `profiling`). Writes a Chrome trace with a
- * slice for each operation, phase and step, and a summary of the time by operation and of GEMMs in FP8:
+ * monitor/profile: profiles selected training steps (config section `profiling`). Writes a Chrome trace with
+ * a slice for each operation, phase and step, and a summary of the time by operation and of GEMMs in FP8:
  *
  *     TRACE_DIR/iteration_N/rank0_trace.json, summary.md       N: the last step profiled
  *
  * Each rank writes a trace; rank 0 writes the summary. Other steps are not timed. Profiling changes no
- * result.
- */
+ *
+ result. */
 #ifndef MONITOR_PROFILE_H
 #define MONITOR_PROFILE_H
 

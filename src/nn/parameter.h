@@ -1,17 +1,17 @@
 /*
  * nn/parameter: a parameter of the model: its master weights, its gradient and its optimizer state. They are
  * views: a parameter owns no memory. The data of gradient and state is NULL if the parameter is not trained.
- * Vectors are fp32. Matrices are fp32 or bf16; their state may also be FP8 in groups (tensor/rules/moment.h), and
- * frozen matrices may be FP8 codes (nn/linear/frozen.h). A gradient that is summed separately for each micro-batch
- * is fp32 until it is added to the step's gradient.
+ * Vectors are fp32. Matrices are fp32 or bf16; their state may also be FP8 in groups (tensor/rules/moment.h),
+ * and frozen matrices may be FP8 codes (nn/linear/frozen.h). A gradient that is summed separately for each
+ * micro-batch is fp32 until it is added to the step's gradient.
  *
  * A parameter has three extents. The full parameter is the one in files. The local part is what this rank's
  * layers compute with: the full parameter, or the rows or columns of it that tensor or expert parallelism
  * gives to this rank. The shard is the rows of the local part that this rank initializes, updates and saves.
  * parallel/store gathers the local part from the shards. On one rank, the three are the same memory.
  *
- * Vectors are split by elements: for a vector, "rows" below means elements.
- */
+ * Vectors are split by elements: for a vector, "rows" below means
+ elements. */
 #ifndef NN_PARAMETER_H
 #define NN_PARAMETER_H
 

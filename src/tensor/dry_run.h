@@ -2,8 +2,8 @@
  * tensor/dry_run: a device that counts allocations instead of making them. A model or trainer opened on it
  * makes the same calls as on a real device; afterwards the bytes of each memory kind are known. Plans can be
  * recorded and sealed, but not replayed. If device.dry_run is set, callers need not prepare the data that
- * they copy. A device `d` that is passed to the functions below must be a dry run.
- */
+ * they copy. A device `d` that is passed to the functions below must be a dry
+ run. */
 #ifndef TENSOR_DRY_RUN_H
 #define TENSOR_DRY_RUN_H
 
@@ -22,7 +22,8 @@ typedef struct dry_run_listener {
 } dry_run_listener;
 void dry_run_listen(device *d, const dry_run_listener *l); /* l must stay valid; NULL: no callbacks */
 /* Opens a fake group: collectives are checked and reported to the listener, no data moves. On a dry run of a
-   GPU, collectives reserve staging memory (tensor/group/group_staging.h). Close the group with group_close. */
+   GPU, collectives reserve staging memory (tensor/group/group_staging.h). Close the group with
+   group_close. */
 ott_status dry_run_group_open(mem *account, int rank, int size, group **out);
 /* Counts `count` elements of `size` bytes as host memory that is never released. If the dry run imitates a
    CPU, counts them as device memory. */

@@ -30,8 +30,8 @@ typedef struct replay {
 } replay;
 
 /* Begins a part of a step. If an earlier call recorded the part's graph, launches the graph and sets
-   *must_run = false. Otherwise sets *must_run = true: the caller runs the part, and then calls replay_end. The
-   part always runs if cx has a hook or times, or if the device has no graphs. Does not check
+   *must_run = false. Otherwise sets *must_run = true: the caller runs the part, and then calls replay_end.
+   The part always runs if cx has a hook or times, or if the device has no graphs. Does not check
    cx->cancellation, because only the caller knows which parts can be undone. */
 ott_status replay_begin(replay *r, exec *cx, replay_part part, bool *must_run);
 /* Ends a part that the caller has run, with the run's status. If the part was recorded, launches its graph.

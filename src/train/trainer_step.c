@@ -79,10 +79,10 @@ ott_status trainer_evaluate_pass(trainer *t) {
     return sum_losses(t, losses, 1);
 }
 
-/* Begins the graph of a pass (train/replay.h). The graph of a step's first pass must quantize all weights that
-   the optimizer does not quantize, even if an evaluation has quantized them. So all weights are marked as
-   stale first. Weights that the optimizer should quantize, but has not in this step, are quantized before the
-   graph. A replay marks all as fresh. */
+/* Begins the graph of a pass (train/replay.h). The graph of a step's first pass must quantize all weights
+   that the optimizer does not quantize, even if an evaluation has quantized them. So all weights are marked
+   as stale first. Weights that the optimizer should quantize, but has not in this step, are quantized before
+   the graph. A replay marks all as fresh. */
 static ott_status begin_pass(trainer *t, replay_part part, bool *must_run) {
     if (part == REPLAY_FIRST && t->replay.enabled) TRY(model_prepare_replay(&t->cx, t->m));
     TRY(cancellation_check(t->cx.cancellation));

@@ -1,11 +1,11 @@
 /*
- * tests/cuda/attention_interpreter: runs a graph of cuda/attention/attention_graph on the CPU, operation by operation.
- * Sums are in double. Every tensor is rounded to its type. Tensors with memory are stored and reloaded
- * through their strides and offsets.
+ * tests/cuda/attention_interpreter: runs a graph of cuda/attention/attention_graph on the CPU, operation by
+ * operation. Sums are in double. Every tensor is rounded to its type. Tensors with memory are stored and
+ * reloaded through their strides and offsets.
  *
  * cuDNN leaves some values undefined. The interpreter makes these values NaN: data beyond a document's end,
- * and elements of a matrix product beyond the document's length. So a graph that uses such values gives NaN.
- */
+ * and elements of a matrix product beyond the document's length. So a graph that uses such values gives
+ NaN. */
 #ifndef ATTENTION_INTERPRETER_H
 #define ATTENTION_INTERPRETER_H
 

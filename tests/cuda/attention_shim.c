@@ -1,4 +1,5 @@
-/* tests/cuda/attention_shim: implements the functions of cuda/attention/attention_cudnn that the backend calls. */
+/* tests/cuda/attention_shim: implements the functions of cuda/attention/attention_cudnn that the backend
+   calls. */
 #include "attention_shim.h"
 #include "attention_interpreter.h"
 #include "cuda/attention/attention_cudnn.h"

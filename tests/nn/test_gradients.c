@@ -20,8 +20,8 @@
  * Analytic and numeric derivative may differ by BOUND times the root mean square of the tensor's gradient (1
  * or more here), plus BOUND times the derivative itself. If an element is wrong by a hundredth of a typical
  * element, the difference is twenty times the allowed one. The negative controls show that the test finds
- * this.
- */
+ *
+ this. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stdio.h>
@@ -358,8 +358,8 @@ static void build_attention_window(layer *l) {
         l, &(attention_shape){
                .dim = 12, .heads = 2, .kv_heads = 1, .head_dim = 8, .window = 4, .lengths = {15, 9}});
 }
-/* Attention with more keys than a tile of the kernel has (tensor/rules/attention.h). One case has a window that
-   skips the first tile. */
+/* Attention with more keys than a tile of the kernel has (tensor/rules/attention.h). One case has a window
+   that skips the first tile. */
 static void build_attention_tiles(layer *l) {
     build_attention_of(
         l, &(attention_shape){.dim = 6, .heads = 2, .kv_heads = 1, .head_dim = 4, .lengths = {5, 83}});

@@ -14,8 +14,8 @@ extern const char *const recipe_product_names[GEMM_COUNT];
 
 #define CAPABILITY_TEXT 96
 
-/* Writes the families of the GPUs that can run the recipe, "H100/H200, B200". Returns the first of these GPUs;
-   NULL if no GPU can run it. */
+/* Writes the families of the GPUs that can run the recipe, "H100/H200, B200". Returns the first of these
+   GPUs; NULL if no GPU can run it. */
 const gpu *capability_gpus(const recipe *r, char names[CAPABILITY_TEXT]);
 
 /* A backend on this machine, to find out which recipes it can run. */

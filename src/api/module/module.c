@@ -1,5 +1,5 @@
-/* api/module/module: visits, builds, names and closes the tree of nodes of a module; draws its initial weights; and
-   drops the state that a forward saved for backward. */
+/* api/module/module: visits, builds, names and closes the tree of nodes of a module; draws its initial
+   weights; and drops the state that a forward saved for backward. */
 #include "api/module/module.h"
 #include "base/rng.h"
 #include "comm/self.h"

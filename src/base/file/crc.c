@@ -1,5 +1,6 @@
-/* base/file/file, CRC-32C: eight bytes a step ("slicing by 8"). effect[k][b] is what a byte b with k bytes after
-   it changes in the CRC. CRC is linear over xor: the entry of b is the xor of the entries of b's bits. */
+/* base/file/file, CRC-32C: eight bytes a step ("slicing by 8"). effect[k][b] is what a byte b with k bytes
+   after it changes in the CRC. CRC is linear over xor: the entry of b is the xor of the entries of b's
+   bits. */
 #include "base/file/file.h"
 
 #define BITS(n, b0, b1, b2, b3, b4, b5, b6, b7)                                                              \

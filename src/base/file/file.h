@@ -1,5 +1,5 @@
-/* base/file/file: files and folders. A written file is complete or absent (base/staging.h). Every error names the
-   path and the system's reason. */
+/* base/file/file: files and folders. A written file is complete or absent (base/staging.h). Every error names
+   the path and the system's reason. */
 #ifndef BASE_FILE_FILE_H
 #define BASE_FILE_FILE_H
 

@@ -1,5 +1,5 @@
-/* base/json/json_member: checked access to the members of a JSON object. Errors say "KEY is missing" or "KEY is a
-   number, not a text". The caller adds the file's name (status_context). */
+/* base/json/json_member: checked access to the members of a JSON object. Errors say "KEY is missing" or "KEY
+   is a number, not a text". The caller adds the file's name (status_context). */
 #ifndef BASE_JSON_JSON_MEMBER_H
 #define BASE_JSON_JSON_MEMBER_H
 

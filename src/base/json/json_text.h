@@ -1,4 +1,5 @@
-/* base/json/json_text: parses JSON with jansson, and also distinguishes invalid text from a lack of memory. */
+/* base/json/json_text: parses JSON with jansson, and also distinguishes invalid text from a lack of
+   memory. */
 #ifndef BASE_JSON_JSON_TEXT_H
 #define BASE_JSON_JSON_TEXT_H
 

@@ -1,4 +1,5 @@
-/* base/json/json_write: writes JSON, member by member. The caller writes brackets and braces with str_append. */
+/* base/json/json_write: writes JSON, member by member. The caller writes brackets and braces with
+   str_append. */
 #ifndef BASE_JSON_JSON_WRITE_H
 #define BASE_JSON_JSON_WRITE_H
 

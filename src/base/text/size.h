@@ -1,5 +1,5 @@
-/* base/text/size: sizes in bytes and elements. Sizes from a configuration or file are multiplied and added with
-   these functions, so that they cannot overflow. Also writes sizes as text. */
+/* base/text/size: sizes in bytes and elements. Sizes from a configuration or file are multiplied and added
+   with these functions, so that they cannot overflow. Also writes sizes as text. */
 #ifndef BASE_TEXT_SIZE_H
 #define BASE_TEXT_SIZE_H
 

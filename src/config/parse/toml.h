@@ -1,5 +1,5 @@
-/* config/parse/toml: reads TOML 1.0 into a tree with the C++ library toml++. The interface is plain C and throws
-   nothing. */
+/* config/parse/toml: reads TOML 1.0 into a tree with the C++ library toml++. The interface is plain C and
+   throws nothing. */
 #ifndef CONFIG_PARSE_TOML_H
 #define CONFIG_PARSE_TOML_H
 

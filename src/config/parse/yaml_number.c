@@ -1,4 +1,5 @@
-/* config/parse/yaml_number: reads YAML 1.1's integers in other bases. config/parse/number reads decimal ones. */
+/* config/parse/yaml_number: reads YAML 1.1's integers in other bases. config/parse/number reads decimal
+   ones. */
 #include "config/parse/yaml_number.h"
 #include "config/parse/number.h"
 #include <string.h>

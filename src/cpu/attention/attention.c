@@ -1,11 +1,11 @@
 /*
- * cpu/attention/attention: causal attention forward, tile by tile with an online softmax (Milakov and Gimelshein 2018;
- * Dao et al. 2022), in the order of tensor/rules/attention.h.
+ * cpu/attention/attention: causal attention forward, tile by tile with an online softmax (Milakov and
+ * Gimelshein 2018; Dao et al. 2022), in the order of tensor/rules/attention.h.
  *
  * The work is divided into units. A unit is a block of queries of one head, with all tiles of keys that these
  * queries attend to, in order. Each vector lane is a query. With only a few queries most lanes would be
- * empty. So a small unit processes its queries one by one, and a lane is a key or an element of a row of v.
- */
+ * empty. So a small unit processes its queries one by one, and a lane is a key or an element of a row of
+ v. */
 #include "cpu/attention/attention.h"
 
 /* ---- checks, for forward and backward ---- */

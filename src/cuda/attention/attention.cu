@@ -1,8 +1,8 @@
-/* cuda/attention/attention: Ottava's attention kernels, forward and backward, for every shape. tensor/rules/attention.h
-   defines the order of their sums. Each thread computes the results of one query (for dk and dv: of one key).
-   A block has ROWS rows of one head. It loads tiles of keys (or queries) into shared memory, COLUMNS columns
-   at a time. Sums stay in registers. A head wider than COLUMNS has several blocks: each block computes all
-   scores, and sums COLUMNS of the columns. */
+/* cuda/attention/attention: Ottava's attention kernels, forward and backward, for every shape.
+   tensor/rules/attention.h defines the order of their sums. Each thread computes the results of one query
+   (for dk and dv: of one key). A block has ROWS rows of one head. It loads tiles of keys (or queries) into
+   shared memory, COLUMNS columns at a time. Sums stay in registers. A head wider than COLUMNS has several
+   blocks: each block computes all scores, and sums COLUMNS of the columns. */
 #include "base/fmath.h"
 #include "cuda/kernels/kernels.h"
 #include "cuda/view.h"

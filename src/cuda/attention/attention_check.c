@@ -1,8 +1,9 @@
-/* cuda/attention/attention_check: samples rows, each of a different head, and computes them on the host in double
-   precision. Each result is a sum of terms. cuDNN rounds the terms' factors p and ds (tensor/rules/attention.h) to
-   16 bits. So results are compared by energies (sums of squares). The noise is the energy of the errors. The
-   signal is the energy of the results plus the energy of their terms, because terms can cancel. Rounding
-   errors are 50 dB below the signal. The errors of wrong results are about as large as the signal. */
+/* cuda/attention/attention_check: samples rows, each of a different head, and computes them on the host in
+   double precision. Each result is a sum of terms. cuDNN rounds the terms' factors p and ds
+   (tensor/rules/attention.h) to 16 bits. So results are compared by energies (sums of squares). The noise is
+   the energy of the errors. The signal is the energy of the results plus the energy of their terms, because
+   terms can cancel. Rounding errors are 50 dB below the signal. The errors of wrong results are about as
+   large as the signal. */
 #include "cuda/attention/attention_check.h"
 #include "cuda/gemm/samples.h"
 #include "fp8/cast.h"

@@ -1,4 +1,5 @@
-/* cuda/attention/attention_cudnn: lowers a graph to cuDNN's descriptors, which the plan owns, and chooses an engine. */
+/* cuda/attention/attention_cudnn: lowers a graph to cuDNN's descriptors, which the plan owns, and chooses an
+   engine. */
 #include "cuda/attention/attention_cudnn.h"
 #include <dlfcn.h>
 #include <stdio.h>

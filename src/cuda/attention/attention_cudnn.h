@@ -1,5 +1,6 @@
-/* cuda/attention/attention_cudnn: builds and runs a graph of cuda/attention/attention_graph with cuDNN's backend API. The library
-   is opened at run time. A plan can also be built without a GPU, from a description of a GPU. */
+/* cuda/attention/attention_cudnn: builds and runs a graph of cuda/attention/attention_graph with cuDNN's
+   backend API. The library is opened at run time. A plan can also be built without a GPU, from a description
+   of a GPU. */
 #ifndef CUDA_ATTENTION_ATTENTION_CUDNN_H
 #define CUDA_ATTENTION_ATTENTION_CUDNN_H
 

@@ -1,5 +1,5 @@
-/* cuda/attention/attention_ops: computes attention with cuDNN if it supports the call, otherwise with Ottava's kernels
-   (attention.cu). Scores with a soft cap always use Ottava's kernels. */
+/* cuda/attention/attention_ops: computes attention with cuDNN if it supports the call, otherwise with
+   Ottava's kernels (attention.cu). Scores with a soft cap always use Ottava's kernels. */
 #include "cuda/attention/attention_plans.h"
 #include "cuda/cuda.h"
 #include "cuda/kernels/kernels.h"

@@ -1,6 +1,7 @@
-/* cuda/gemm/gemm: the gemm op. cuBLASLt computes the products that it supports. Ottava's kernel (cuda/gemm/gemm.h)
-   computes all others, and logs once if cuBLASLt refuses a product at run time. The choice depends only on
-   shapes, formats and scalars (alignment is checked at run time), so the workspace is known beforehand. */
+/* cuda/gemm/gemm: the gemm op. cuBLASLt computes the products that it supports. Ottava's kernel
+   (cuda/gemm/gemm.h) computes all others, and logs once if cuBLASLt refuses a product at run time. The choice
+   depends only on shapes, formats and scalars (alignment is checked at run time), so the workspace is known
+   beforehand. */
 #include "cuda/gemm/gemm.h"
 #include "base/log.h"
 #include "cuda/cuda.h"

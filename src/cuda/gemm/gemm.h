@@ -1,5 +1,6 @@
-/* cuda/gemm/gemm: kernels that complement cuBLASLt: products that the library cannot compute, grouped products
-   (only the device knows the group sizes), the epilogue with a bias, and the reordering of scales. */
+/* cuda/gemm/gemm: kernels that complement cuBLASLt: products that the library cannot compute, grouped
+   products (only the device knows the group sizes), the epilogue with a bias, and the reordering of
+   scales. */
 #ifndef CUDA_GEMM_GEMM_H
 #define CUDA_GEMM_GEMM_H
 

@@ -1,5 +1,6 @@
-/* cuda/gemm/gemm_check: compares the first cuBLASLt product of each matmul_spec (cuda/gemm/matmul.h) with a product on
-   the host, for sampled elements. Finds wrong orders of scales, wrong pointers, and bugs of cuBLASLt. */
+/* cuda/gemm/gemm_check: compares the first cuBLASLt product of each matmul_spec (cuda/gemm/matmul.h) with a
+   product on the host, for sampled elements. Finds wrong orders of scales, wrong pointers, and bugs of
+   cuBLASLt. */
 #ifndef CUDA_GEMM_GEMM_CHECK_H
 #define CUDA_GEMM_GEMM_CHECK_H
 

@@ -10,7 +10,8 @@
 ott_status products_find(exec *cx, const matmul_spec *spec, const matmul_data *data, cuda_product **out);
 /* Queues the product. *ran: false if cuBLASLt refuses it. workspace: spec->workspace bytes. */
 ott_status products_run(exec *cx, cuda_product *p, const matmul_data *data, void *workspace, bool *ran);
-/* Returns a pointer to the flag that p's results were checked (cuda/gemm/gemm_check.h). The caller sets it. */
+/* Returns a pointer to the flag that p's results were checked (cuda/gemm/gemm_check.h). The caller sets
+   it. */
 bool *products_checked(cuda_product *p);
 /* Closes all products of a device that is being closed. */
 void products_close(cuda_device *c);

@@ -1,5 +1,5 @@
-/* cuda/kernels/activate: element-wise activation functions of feed-forward layers except SwiGLU, with or without a
-   gate, and the soft cap of logits. Reads each input and writes each output once. */
+/* cuda/kernels/activate: element-wise activation functions of feed-forward layers except SwiGLU, with or
+   without a gate, and the soft cap of logits. Reads each input and writes each output once. */
 #include "cuda/kernels/kernels.h"
 #include "cuda/view.h"
 #include "tensor/rules/activate.h"

@@ -1,5 +1,5 @@
-/* cuda/kernels/amax: the amax of a scale group, and its scale. Magnitudes are compared as integers: the bits of the
-   fp32 number without the sign. So NaN is larger than any number. */
+/* cuda/kernels/amax: the amax of a scale group, and its scale. Magnitudes are compared as integers: the bits
+   of the fp32 number without the sign. So NaN is larger than any number. */
 #ifndef CUDA_KERNELS_AMAX_H
 #define CUDA_KERNELS_AMAX_H
 

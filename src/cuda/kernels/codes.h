@@ -1,4 +1,5 @@
-/* cuda/kernels/codes: casts eight values to FP8 codes; uses the hardware's conversion where it equals fp8/cast. */
+/* cuda/kernels/codes: casts eight values to FP8 codes; uses the hardware's conversion where it equals
+   fp8/cast. */
 #ifndef CUDA_KERNELS_CODES_H
 #define CUDA_KERNELS_CODES_H
 

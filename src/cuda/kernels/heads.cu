@@ -1,5 +1,6 @@
-/* cuda/kernels/heads: ops for attention whose heads share columns (MLA). One op appends the same number of columns, a
-   tail, to each head. The other op sums such columns over the heads. Each tensor is read and written once. */
+/* cuda/kernels/heads: ops for attention whose heads share columns (MLA). One op appends the same number of
+   columns, a tail, to each head. The other op sums such columns over the heads. Each tensor is read and
+   written once. */
 #include "cuda/kernels/kernels.h"
 #include "cuda/view.h"
 

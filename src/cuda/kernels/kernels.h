@@ -1,6 +1,7 @@
-/* cuda/kernels/kernels: functions that launch kernels. Each function computes an op of tensor/ops.def or a part of an
-   op. cuda/kernels/quantize.h has the quantize ops. The functions check nothing, do not wait, and return CUDA's
-   status. An index out of range gives NaN. Optional tensors may be NULL. `items`: a list of calls. */
+/* cuda/kernels/kernels: functions that launch kernels. Each function computes an op of tensor/ops.def or a
+   part of an op. cuda/kernels/quantize.h has the quantize ops. The functions check nothing, do not wait, and
+   return CUDA's status. An index out of range gives NaN. Optional tensors may be NULL. `items`: a list of
+   calls. */
 #ifndef CUDA_KERNELS_KERNELS_H
 #define CUDA_KERNELS_KERNELS_H
 
@@ -23,8 +24,8 @@ cudaError_t kernels_find(void);
     cudaError_t op##_launch(const op##_args *items, int64_t count, cudaStream_t stream);
 #include "cuda/kernels/kernels.def"
 
-/* `uses`: the quantized copies of the output that the kernel also computes; quantize_begin (cuda/kernels/quantize.h)
-   fills it. A heading names the quantize_producer of the kernels below it. */
+/* `uses`: the quantized copies of the output that the kernel also computes; quantize_begin
+   (cuda/kernels/quantize.h) fills it. A heading names the quantize_producer of the kernels below it. */
 
 /* ---- swiglu.cu: QUANTIZE_BY_TILES ---- */
 cudaError_t swiglu_forward_launch(const swiglu_forward_args *a, const quantize_uses *uses,
@@ -79,8 +80,8 @@ int64_t sum_workspace(int64_t elements);
 cudaError_t sum_launch(const tensor *x, const tensor *sum, float *workspace, cudaStream_t stream);
 
 /* ---- ranks.cu ---- */
-/* out = sum, or maximum, over the ranks' data in rank order (tensor/group/group.h). Row r of `slots` has the data
-   of rank r, but the data of this rank are in `own`, which may be out. Formats: fp32, bf16. */
+/* out = sum, or maximum, over the ranks' data in rank order (tensor/group/group.h). Row r of `slots` has the
+   data of rank r, but the data of this rank are in `own`, which may be out. Formats: fp32, bf16. */
 cudaError_t ranks_reduce_launch(const tensor *slots, const tensor *own, int rank, bool maximum,
                                 const tensor *out, cudaStream_t stream);
 

@@ -1,6 +1,6 @@
-/* cuda/kernels/loss: cross entropy of rows of logits, full rows or vocabulary shards. Each block has a row. All
-   threads compute exponentials, and 16 threads add these, one per lane of SUM16 (tensor/ops.def). Reads the
-   logits three times (later times from the cache, if the row fits); with a gradient also writes them. */
+/* cuda/kernels/loss: cross entropy of rows of logits, full rows or vocabulary shards. Each block has a row.
+   All threads compute exponentials, and 16 threads add these, one per lane of SUM16 (tensor/ops.def). Reads
+   the logits three times (later times from the cache, if the row fits); with a gradient also writes them. */
 #include "cuda/kernels/kernels.h"
 #include "cuda/kernels/row.h"
 

@@ -1,5 +1,5 @@
-/* cuda/kernels/optimizer: gradient norm and clipping, AdamW with quantization of the new parameters, and the amaxes
-   and scales of delayed scaling. */
+/* cuda/kernels/optimizer: gradient norm and clipping, AdamW with quantization of the new parameters, and the
+   amaxes and scales of delayed scaling. */
 #include "cuda/kernels/kernels.h"
 #include "cuda/list.h"
 #include "cuda/kernels/ordered.h"

@@ -1,5 +1,5 @@
-/* cuda/kernels/optimizer_fp8: AdamW with FP8 moments (tensor/rules/moment.h). Each half warp has one group of elements that
-   share scales. Each thread has eight of these elements. */
+/* cuda/kernels/optimizer_fp8: AdamW with FP8 moments (tensor/rules/moment.h). Each half warp has one group of
+   elements that share scales. Each thread has eight of these elements. */
 #include "cuda/kernels/codes.h"
 #include "cuda/kernels/kernels.h"
 #include "cuda/rules.h"

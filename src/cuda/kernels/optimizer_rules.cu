@@ -1,5 +1,5 @@
-/* cuda/kernels/optimizer_rules: the update rules of tensor/rules/update.h except AdamW, and the steps of Muon before and
-   after its matrix products. Reads each tensor once and writes the changed tensors once. */
+/* cuda/kernels/optimizer_rules: the update rules of tensor/rules/update.h except AdamW, and the steps of Muon
+   before and after its matrix products. Reads each tensor once and writes the changed tensors once. */
 #include "cuda/kernels/kernels.h"
 #include "cuda/rules.h"
 

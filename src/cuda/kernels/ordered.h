@@ -1,4 +1,5 @@
-/* cuda/kernels/ordered: iterates over a matrix's elements in row-major order, and adds numbers in order in double. */
+/* cuda/kernels/ordered: iterates over a matrix's elements in row-major order, and adds numbers in order in
+   double. */
 #ifndef CUDA_KERNELS_ORDERED_H
 #define CUDA_KERNELS_ORDERED_H
 

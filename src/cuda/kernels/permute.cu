@@ -1,4 +1,5 @@
-/* cuda/kernels/permute: copies token rows to their experts and back, with routing weights. Writes results once. */
+/* cuda/kernels/permute: copies token rows to their experts and back, with routing weights. Writes results
+   once. */
 #include "cuda/kernels/kernels.h"
 #include "cuda/view.h"
 

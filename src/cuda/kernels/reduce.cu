@@ -1,5 +1,6 @@
-/* cuda/kernels/reduce: sums of a tensor and of its columns, and counts. For a tensor's sum, a half warp computes the
-   SUM16 (tensor/ops.def) of each block of REDUCE_BLOCK elements. One thread adds these in order. */
+/* cuda/kernels/reduce: sums of a tensor and of its columns, and counts. For a tensor's sum, a half warp
+   computes the SUM16 (tensor/ops.def) of each block of REDUCE_BLOCK elements. One thread adds these in
+   order. */
 #include "cuda/kernels/amax.h"
 #include "cuda/gemm/chain.h"
 #include "cuda/kernels/kernels.h"

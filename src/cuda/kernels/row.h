@@ -1,5 +1,5 @@
-/* cuda/kernels/row: a block of ROW_THREADS threads holds a matrix row in registers, and computes the row's amax,
-   scale and codes. Thread t holds groups t, t + ROW_THREADS, ... of eight columns. */
+/* cuda/kernels/row: a block of ROW_THREADS threads holds a matrix row in registers, and computes the row's
+   amax, scale and codes. Thread t holds groups t, t + ROW_THREADS, ... of eight columns. */
 #ifndef CUDA_KERNELS_ROW_H
 #define CUDA_KERNELS_ROW_H
 
@@ -70,7 +70,8 @@ __device__ __forceinline__ void cast_row(const held<D> (&own)[N], const quantize
     }
 }
 
-/* Does the quantization work of all quantize_uses (cuda/kernels/quantize.h) for the row (QUANTIZE_BY_ROWS). */
+/* Does the quantization work of all quantize_uses (cuda/kernels/quantize.h) for the row
+   (QUANTIZE_BY_ROWS). */
 template <ott_dtype D, int N>
 __device__ __forceinline__ void quantize_row(const held<D> (&own)[N], const quantize_uses &uses, int64_t row,
                                              int64_t columns) {

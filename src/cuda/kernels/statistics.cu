@@ -1,5 +1,6 @@
-/* cuda/kernels/statistics: quantization statistics of a tensor (tensor/rules/statistics.h). A half warp measures a block of
-   REDUCE_BLOCK elements; one thread block adds the results in order. Rarely called, so not tuned. */
+/* cuda/kernels/statistics: quantization statistics of a tensor (tensor/rules/statistics.h). A half warp
+   measures a block of REDUCE_BLOCK elements; one thread block adds the results in order. Rarely called, so
+   not tuned. */
 #include "cuda/kernels/codes.h"
 #include "cuda/kernels/ordered.h"
 #include "tensor/ops.h"

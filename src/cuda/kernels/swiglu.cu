@@ -1,5 +1,5 @@
-/* cuda/kernels/swiglu: SwiGLU forward and backward, optionally with quantized copies. While a tile's values are in
-   the cache, the kernel finds their amaxes, and casts them if the scales are known. */
+/* cuda/kernels/swiglu: SwiGLU forward and backward, optionally with quantized copies. While a tile's values
+   are in the cache, the kernel finds their amaxes, and casts them if the scales are known. */
 #include "cuda/kernels/kernels.h"
 #include "cuda/kernels/tile.h"
 

@@ -1,7 +1,7 @@
 /*
- * cuda/nccl/group: groups of GPUs (tensor/group/group.h), one process per GPU, over NCCL. A group has one channel
- * for collectives. If neighbours exchange messages, each pair also has one channel per direction, so that no
- * message waits for another pair. A channel is a communicator with its own stream.
+ * cuda/nccl/group: groups of GPUs (tensor/group/group.h), one process per GPU, over NCCL. A group has one
+ * channel for collectives. If neighbours exchange messages, each pair also has one channel per direction, so
+ * that no message waits for another pair. A channel is a communicator with its own stream.
  *
  * A collective starts when the device's stream reaches the point of its group_start, and runs on its
  * channel's stream. Work queued after group_wait runs when the collective is done. Only barriers and timed
@@ -11,8 +11,8 @@
  *
  * One watchdog thread per device observes all its groups (nccl_watchdog.c). If NCCL reports an error or a
  * collective exceeds the group's timeout, the watchdog aborts the communicators of all groups, which releases
- * the GPU. After that, every host wait on this device fails with OTT_ERR_RANK.
- */
+ * the GPU. After that, every host wait on this device fails with
+ OTT_ERR_RANK. */
 #ifndef CUDA_NCCL_GROUP_H
 #define CUDA_NCCL_GROUP_H
 
@@ -62,8 +62,9 @@ typedef struct nccl_group {
     int64_t number; /* number of collectives started */
     nccl_channel channels[CHANNELS];
     nccl_operation *idle, *operations;
-    char *
-        staging; /* device memory for the data of a reduction (tensor/group/group_staging.h); grows as needed */
+    /* device memory for the data of a reduction (tensor/group/group_staging.h); grows as
+        needed */
+    char *staging;
     int64_t staging_bytes;
 } nccl_group;
 

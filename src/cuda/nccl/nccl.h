@@ -1,5 +1,5 @@
-/* cuda/nccl/nccl: the NCCL functions that groups of GPUs use (NCCL 2.22 and later), declared here so that building
-   needs no NCCL. The NCCL library is opened with the first group. */
+/* cuda/nccl/nccl: the NCCL functions that groups of GPUs use (NCCL 2.22 and later), declared here so that
+   building needs no NCCL. The NCCL library is opened with the first group. */
 #ifndef CUDA_NCCL_NCCL_H
 #define CUDA_NCCL_NCCL_H
 

@@ -1,5 +1,5 @@
-/* cuda/nccl/ranks: sums and maxima over ranks, with the same bits as comm/reduce. The values are added in rank
-   order and in fp32, and the sum is rounded once. A maximum is NaN if any value is NaN. */
+/* cuda/nccl/ranks: sums and maxima over ranks, with the same bits as comm/reduce. The values are added in
+   rank order and in fp32, and the sum is rounded once. A maximum is NaN if any value is NaN. */
 #include "cuda/kernels/kernels.h"
 #include "cuda/view.h"
 

@@ -1,12 +1,12 @@
 /*
- * nn/linear/lora: a LoRA adapter of a linear layer (Hu et al. 2021): y += scale * B (A x), with A[r, in], B[out, r]
- * and rank r. Dropout applies to x, as in PEFT, or to B (A x), as AutoModel also offers. The GEMMs are never
- * FP8: A, B and scale * A x are converted to the activation format.
+ * nn/linear/lora: a LoRA adapter of a linear layer (Hu et al. 2021): y += scale * B (A x), with A[r, in],
+ * B[out, r] and rank r. Dropout applies to x, as in PEFT, or to B (A x), as AutoModel also offers. The GEMMs
+ * are never FP8: A, B and scale * A x are converted to the activation format.
  *
  * Backward recomputes A x from x, because the gradient of A needs x anyway. If tensor parallelism splits the
  * layer's weight by rows, each rank has the matching rows of B and all of A. If it splits the weight by
- * columns, each rank has the matching columns of A and all of B. Ranks sum only tensors [T, r].
- */
+ * columns, each rank has the matching columns of A and all of B. Ranks sum only tensors [T,
+ r]. */
 #ifndef NN_LINEAR_LORA_H
 #define NN_LINEAR_LORA_H
 

@@ -9,8 +9,8 @@
  * | frozen   | FP8 codes without a master (nn/linear/frozen.h)  | the codes, or a copy made for each GEMM |
  * | experts  | FP8 codes of expert weights without a master     | a dequantized copy, made for each GEMM  |
  * | composed | master or codes with an adapter (nn/linear/dora) | the composed weight, made for each GEMM |
- * | packed   | only for inference: the output of op_pack        | the packed weight                       |
- */
+ * | packed   | only for inference: the output of op_pack        | the packed weight                      
+ | */
 #ifndef NN_WEIGHT_WEIGHT_H
 #define NN_WEIGHT_WEIGHT_H
 
@@ -74,9 +74,9 @@ struct weight_source {
 /* Chooses the kind and lays out a weight of this size for a spec; releases the earlier copies. */
 ott_status weight_set(weight_source *w, device *d, int64_t rows, int64_t columns, const linear_spec *spec);
 void weight_release(weight_source *w, device *d); /* frees the copies and ends weight_fuse */
-/* For inference: packs the weight into memory of `weights`. Then GEMMs do not read the master or stored codes,
-   and backward is impossible. Expert weights are converted to the format that GEMMs read, not packed. Expert
-   weights that are stored as codes do not change. */
+/* For inference: packs the weight into memory of `weights`. Then GEMMs do not read the master or stored
+   codes, and backward is impossible. Expert weights are converted to the format that GEMMs read, not packed.
+   Expert weights that are stored as codes do not change. */
 ott_status weight_pack(exec *cx, weight_source *w, device_arena *weights);
 
 /* ---- reading ---- */

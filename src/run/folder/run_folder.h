@@ -1,5 +1,5 @@
-/* run/folder/run_folder: the folder of a run while a process trains in it. The process holds a flock on the file
-   `lock`, which contains its process id and host. Readers need no lock. */
+/* run/folder/run_folder: the folder of a run while a process trains in it. The process holds a flock on the
+   file `lock`, which contains its process id and host. Readers need no lock. */
 #ifndef RUN_FOLDER_RUN_FOLDER_H
 #define RUN_FOLDER_RUN_FOLDER_H
 

@@ -1,5 +1,5 @@
-/* tensor/group/group: checks the arguments of collectives and calls the functions of the group's table. A group of
-   one rank only copies its own part. */
+/* tensor/group/group: checks the arguments of collectives and calls the functions of the group's table. A
+   group of one rank only copies its own part. */
 #include "tensor/group/group.h"
 #include "base/clock.h"
 #include "tensor/dry_run.h"

@@ -1,4 +1,5 @@
-/* tensor/group/group_host: copies a piece of data to the device, runs the collective, copies the piece back. */
+/* tensor/group/group_host: copies a piece of data to the device, runs the collective, copies the piece
+   back. */
 #include "tensor/group/group_host.h"
 #include "base/text/size.h"
 #include <string.h>

@@ -1,6 +1,6 @@
-/* tensor/rules/dropout: which elements dropout keeps. The choice depends only on the seed, the random stream and
-   the element's index, which counts all elements of a run. So recomputation, a resumed run and any number of
-   ranks keep the same elements. */
+/* tensor/rules/dropout: which elements dropout keeps. The choice depends only on the seed, the random stream
+   and the element's index, which counts all elements of a run. So recomputation, a resumed run and any number
+   of ranks keep the same elements. */
 #ifndef TENSOR_RULES_DROPOUT_H
 #define TENSOR_RULES_DROPOUT_H
 

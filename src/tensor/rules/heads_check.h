@@ -1,4 +1,5 @@
-/* tensor/rules/heads_check: checks arguments of rope, join_heads and sum_heads that op_check does not check. */
+/* tensor/rules/heads_check: checks arguments of rope, join_heads and sum_heads that op_check does not
+   check. */
 #ifndef TENSOR_RULES_HEADS_CHECK_H
 #define TENSOR_RULES_HEADS_CHECK_H
 

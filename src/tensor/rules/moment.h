@@ -1,13 +1,14 @@
 /*
- * tensor/rules/moment: FP8 optimizer moments with COAT's dynamic range expansion (Xi et al. 2024). MOMENT_GROUP
- * elements of a row (or the remaining ones) are a group: E4M3 codes and two fp32 group scales, the largest
- * magnitude a and a power p. A code with value c decodes to a * (|c| / 448)^p with c's sign. p (1/16 to 2) is
- * chosen so that the group's smallest magnitude becomes E4M3's smallest one, 2^-9. So a group of similar
- * magnitudes has relative steps below E4M3's 1/8, and in a group of very different magnitudes none becomes 0.
+ * tensor/rules/moment: FP8 optimizer moments with COAT's dynamic range expansion (Xi et al. 2024).
+ * MOMENT_GROUP elements of a row (or the remaining ones) are a group: E4M3 codes and two fp32 group scales,
+ * the largest magnitude a and a power p. A code with value c decodes to a * (|c| / 448)^p with c's sign. p
+ * (1/16 to 2) is chosen so that the group's smallest magnitude becomes E4M3's smallest one, 2^-9. So a group
+ * of similar magnitudes has relative steps below E4M3's 1/8, and in a group of very different magnitudes none
+ * becomes 0.
  *
  * All operations are single fp32 operations, so every backend gives the same bits. Magnitudes below FLT_MIN
- * are encoded as 0.
- */
+ * are encoded as
+ 0. */
 #ifndef TENSOR_RULES_MOMENT_H
 #define TENSOR_RULES_MOMENT_H
 
