@@ -16,17 +16,13 @@ ott_status store_open(parameter_store *s, arena *memory) {
     return OTT_OK;
 }
 
-static bool is_weight(const store_unit *u, const parameter *p) {
-    for (int i = 0; i < u->weight_count; i++)
-        if (u->weights[i]->parameter == p) return true;
-    return false;
-}
-
 static void list_parts(const parameter_store *s, store_unit *u, ott_dtype table) {
     u->part_count = 0;
     for (int i = 0; i < u->parameter_count; i++) {
         parameter *p = u->parameters[i];
-        if (is_weight(u, p)) continue;
+        bool is_weight = false;
+        for (int k = 0; k < u->weight_count; k++) is_weight |= u->weights[k]->parameter == p;
+        if (is_weight) continue;
         u->parts[u->part_count++] =
             (weight_part){.p = p,
                           .values = &p->value,

@@ -142,10 +142,6 @@ ott_status dora_forward(exec *cx, const lora *l, const tensor *change, const ten
     return lora_part_close(cx, &input);
 }
 
-ott_status dora_grad_input(exec *cx, const lora *l, const tensor *change, const tensor *g, const tensor *dx) {
-    return lora_add_input_gradient(cx, l, g, change, dx);
-}
-
 /* ---- backward ---- */
 
 /* Adds the row sums of dw * u (dora.h) to the gradient of m. The argument has u times sqrt(in). */

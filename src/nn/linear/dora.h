@@ -31,9 +31,8 @@ ott_status dora_compose(exec *cx, const lora *l, const tensor *w);
 /* Accumulates the gradients of A, B and m from x[T,in] and g[T,out], the gradient of the layer's output. w
    holds W in fp32 and is overwritten. */
 ott_status dora_grad_weight(exec *cx, const lora *l, const tensor *w, const tensor *x, const tensor *g);
-/* change = W' - W. With dropout: y[T,out] += dropout(x) change^T, and dx[T,in] += dropout(g change). */
+/* change = W' - W. With dropout: y[T,out] += dropout(x) change^T. For dx: lora_add_input_gradient. */
 ott_status dora_forward(exec *cx, const lora *l, const tensor *change, const tensor *x, const tensor *y);
-ott_status dora_grad_input(exec *cx, const lora *l, const tensor *change, const tensor *g, const tensor *dx);
 /* norms[rows] on the host = L2 norms of rows: dora_norms of W + scale B A, dora_base_norms of W. w[rows,in]
    has W in fp32 and is overwritten. dora_norms needs all rows of W; dora_base_norms accepts any rows. */
 ott_status dora_norms(exec *cx, const lora *l, const tensor *w, float *norms);

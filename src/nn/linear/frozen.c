@@ -3,13 +3,10 @@
 #include "fp8/recipe.h"
 #include <math.h>
 
-static bool can_keep_codes(granularity grain) {
-    return grain == GRANULARITY_TENSOR || grain == GRANULARITY_ROW || grain == GRANULARITY_128X128;
-}
-
 cast_spec frozen_cast_for(const cast_spec *use) {
-    bool kept = use->format == OTT_E4M3 && can_keep_codes(use->grain);
-    cast_spec cast = kept ? *use : recipe_find("rowwise")->weight.rowwise;
+    bool fits = use->grain == GRANULARITY_TENSOR || use->grain == GRANULARITY_ROW ||
+                use->grain == GRANULARITY_128X128;
+    cast_spec cast = fits && use->format == OTT_E4M3 ? *use : recipe_find("rowwise")->weight.rowwise;
     cast.policy = AMAX_CURRENT;
     cast.rounding = ROUND_NEAREST;
     cast.callbacks = NULL;

@@ -1,4 +1,5 @@
 /* nn/weight/composed: weights with a DoRA adapter: each GEMM computes W' (nn/linear/dora.h). */
+#include "nn/linear/lora_parts.h"
 #include "nn/weight/weight.h"
 
 /* True if dropout(x) has a separate GEMM with the weight's change W' - W. */
@@ -54,7 +55,8 @@ ott_status weight_add_change(exec *cx, const weight_source *w, bool columnwise, 
     tensor change;
     if (!adds_change(cx, w)) return OTT_OK;
     TRY(open_change(cx, w, &change, &buffer));
-    TRY((columnwise ? dora_grad_input : dora_forward)(cx, w->lora, &change, x, y));
+    TRY(columnwise ? lora_add_input_gradient(cx, w->lora, x, &change, y)
+                   : dora_forward(cx, w->lora, &change, x, y));
     return plan_close(cx->plan, &buffer);
 }
 
