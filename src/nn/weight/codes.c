@@ -1,4 +1,4 @@
-/* nn/weight/frozen: frozen weights that are stored as FP8 codes: how GEMMs read the codes. */
+/* nn/weight/codes: frozen weights that are stored as FP8 codes: how GEMMs read the codes. */
 #include "nn/weight/weight.h"
 
 weight_codes_use weight_get_codes_use(const weight_source *w, bool columnwise) {
