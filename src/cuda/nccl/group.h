@@ -62,8 +62,7 @@ typedef struct nccl_group {
     int64_t number; /* number of collectives started */
     nccl_channel channels[CHANNELS];
     nccl_operation *idle, *operations;
-    /* device memory for the data of a reduction (tensor/group/group_staging.h); grows as
-        needed */
+    /* device memory for the data of a reduction (tensor/group/group_staging.h); grows as needed */
     char *staging;
     int64_t staging_bytes;
 } nccl_group;
