@@ -298,8 +298,8 @@ static ott_status check_groups(const config *cfg) {
         return not_divisible("model.num_experts", experts, "model.moe_groups", groups);
     if (open > groups || (groups > 0 && experts / groups * open < cfg->model.moe_top_k))
         return status_fail(OTT_ERR_CONFIG,
-                           "model.moe_top_groups (%lld) must be at most model.moe_groups (%lld), and these "
-                           "groups must have at least model.moe_top_k (%lld) experts",
+                           "model.moe_top_groups (%lld) must be at most model.moe_groups (%lld), and that "
+                           "many groups together must have at least model.moe_top_k (%lld) experts",
                            (long long)open, (long long)groups, (long long)cfg->model.moe_top_k);
     return OTT_OK;
 }
@@ -367,7 +367,7 @@ static ott_status check_sequences(const config *cfg) {
     return status_fail(
         OTT_ERR_CONFIG,
         "model.moe_sequence_aux_loss_weight with distributed.cp = %lld: a rank has %lld tokens "
-        "of a micro-batch, which is neither full sequences of %lld tokens nor an equal part of one: "
+        "of a micro-batch, neither a multiple nor a divisor of a sequence of %lld tokens: "
         "give train.batch_size a multiple or a divisor of distributed.cp",
         (long long)ranks, (long long)own, (long long)length);
 }

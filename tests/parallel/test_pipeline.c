@@ -89,7 +89,8 @@ static pipeline_stage stage_of(const simulation *w, int rank) {
     return s;
 }
 
-/* Posts receives of stage `to` for the messages of stage wanted->peer, in their order, up to *wanted. */
+/* Stage `to` posts receives for the messages that stage wanted->peer sends to it, in the order of sending;
+   the last of them is the message *wanted. */
 static void ask_up_to(simulation *w, int to, const pipeline_message *wanted) {
     pipeline_stage from = stage_of(w, wanted->peer);
     for (int64_t i = 0; i < pipeline_task_count(&from, w->n); i++) {

@@ -50,8 +50,8 @@ SIMD_PRIMITIVE v16i v16_pair_smaller(v16i least, v16 pairs) {
     v16i magnitude = v16i_and(v16_bits(pairs), v16i_set1(0x7fff7fffu));
     return _mm512_min_epu16(least, _mm512_sub_epi16(magnitude, _mm512_set1_epi16(1)));
 }
-/* Returns the biased exponent of the smallest nonzero number. A subnormal one gives -PAIR_LEAST_NONE, so that
-   no sum of two exponents reaches PAIR_LEAST. */
+/* Returns the biased exponent of the smallest nonzero number; for a subnormal number a negative result so
+   large that its sum with any other exponent is less than PAIR_LEAST, and the dot products are not used. */
 SIMD int v16_pair_least(v16i least) {
     uint16_t lane[32], smallest = 0xffff;
     _mm512_storeu_si512(lane, least);

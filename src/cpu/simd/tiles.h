@@ -109,7 +109,7 @@ static __attribute__((noinline, unused)) void tile_multiply(int c, int a, int b)
         }
         for (int n = 0; n < TILE_SIDE; n++) {
             float *sum = &tile_state.of[c][m][n], before = tile_flushed(*sum);
-            /* for a test only: adds `low` and `high` in another order, which gives other bits */
+            /* for a test only: a wrong order of the two additions, which gives other bits */
             bool wrong = &cpu_tiles_fault && cpu_tiles_fault;
             *sum =
                 tile_flushed(wrong ? (before + low[n]) + high[n] : before + tile_flushed(low[n] + high[n]));

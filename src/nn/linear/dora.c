@@ -144,7 +144,7 @@ ott_status dora_forward(exec *cx, const lora *l, const tensor *change, const ten
 
 /* ---- backward ---- */
 
-/* Adds the row sums of dw * u (dora.h) to the gradient of m. The argument has u times sqrt(in). */
+/* Adds the row sums of dw * u / sqrt(in) to the gradient of the magnitude m (dora.h). */
 static ott_status add_magnitude_gradient(exec *cx, const lora *l, const tensor *u, const tensor *dw) {
     const tensor order = tensor_matrix(l->tables->order.data, OTT_I32, u->rows, 1);
     const tensor_ranks ranks = lora_ranks_of_sum(l, PARAMETER_COLUMNS);
