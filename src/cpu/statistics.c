@@ -1,8 +1,8 @@
 /*
  * cpu/statistics: quantization error statistics of a tensor (tensor/rules/statistics.h). Blocks of
  * REDUCE_BLOCK elements are divided among the threads. Their sums are added in order, so threads do not
- * change the
- result. */
+ * change the result.
+ */
 #include "cpu/quantize/quantize.h"
 #include "cpu/rows.h"
 

@@ -5,8 +5,8 @@
  *     TRACE_DIR/iteration_N/rank0_trace.json, summary.md       N: the last step profiled
  *
  * Each rank writes a trace; rank 0 writes the summary. Other steps are not timed. Profiling changes no
- *
- result. */
+ * result.
+ */
 #ifndef MONITOR_PROFILE_H
 #define MONITOR_PROFILE_H
 

@@ -10,8 +10,8 @@
  * gives to this rank. The shard is the rows of the local part that this rank initializes, updates and saves.
  * parallel/store gathers the local part from the shards. On one rank, the three are the same memory.
  *
- * Vectors are split by elements: for a vector, "rows" below means
- elements. */
+ * Vectors are split by elements: for a vector, "rows" below means elements.
+ */
 #ifndef NN_PARAMETER_H
 #define NN_PARAMETER_H
 

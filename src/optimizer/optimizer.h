@@ -1,7 +1,7 @@
 /*
  * optimizer/optimizer: a table of optimizers, and one update of all parameters: gradient norm, clipping,
- *
- step. */
+ * step.
+ */
 #ifndef OPTIMIZER_OPTIMIZER_H
 #define OPTIMIZER_OPTIMIZER_H
 

@@ -2,8 +2,8 @@
  * tensor/dry_run: a device that counts allocations instead of making them. A model or trainer opened on it
  * makes the same calls as on a real device; afterwards the bytes of each memory kind are known. Plans can be
  * recorded and sealed, but not replayed. If device.dry_run is set, callers need not prepare the data that
- * they copy. A device `d` that is passed to the functions below must be a dry
- run. */
+ * they copy. A device `d` that is passed to the functions below must be a dry run.
+ */
 #ifndef TENSOR_DRY_RUN_H
 #define TENSOR_DRY_RUN_H
 

@@ -1,7 +1,7 @@
 /*
  * cpu/quantize/quantize and cpu/quantize/convert: compares every ISA level and several numbers of threads
- * with fp8/reference and fp8/cast, bit for
- bit. */
+ * with fp8/reference and fp8/cast, bit for bit.
+ */
 #include <stdarg.h>
 #include <stddef.h>
 #include <setjmp.h>

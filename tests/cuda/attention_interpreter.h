@@ -4,8 +4,8 @@
  * reloaded through their strides and offsets.
  *
  * cuDNN leaves some values undefined. The interpreter makes these values NaN: data beyond a document's end,
- * and elements of a matrix product beyond the document's length. So a graph that uses such values gives
- NaN. */
+ * and elements of a matrix product beyond the document's length. So a graph that uses such values gives NaN.
+ */
 #ifndef ATTENTION_INTERPRETER_H
 #define ATTENTION_INTERPRETER_H
 

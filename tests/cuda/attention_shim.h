@@ -1,7 +1,7 @@
 /*
  * tests/cuda/attention_shim: a stand-in for cuda/attention/attention_cudnn that needs no cuDNN. A plan keeps
- * its graph, and tests/cuda/attention_interpreter runs the
- graph. */
+ * its graph, and tests/cuda/attention_interpreter runs the graph.
+ */
 #ifndef ATTENTION_SHIM_H
 #define ATTENTION_SHIM_H
 

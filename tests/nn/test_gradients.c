@@ -20,8 +20,8 @@
  * Analytic and numeric derivative may differ by BOUND times the root mean square of the tensor's gradient (1
  * or more here), plus BOUND times the derivative itself. If an element is wrong by a hundredth of a typical
  * element, the difference is twenty times the allowed one. The negative controls show that the test finds
- *
- this. */
+ * this.
+ */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stdio.h>

@@ -1,8 +1,8 @@
 /*
  * config/parse/tree: a parsed configuration file or option, before the schema interprets it: tables, lists
  * and scalars with their lines. The readers of TOML, YAML and options build trees; assign.c reads them. The
- * builder's arena owns nodes and
- texts. */
+ * builder's arena owns nodes and texts.
+ */
 #ifndef CONFIG_PARSE_TREE_H
 #define CONFIG_PARSE_TREE_H
 

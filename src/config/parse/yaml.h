@@ -1,8 +1,8 @@
 /*
  * config/parse/yaml: reads one YAML document into a tree, with libyaml. Supports anchors, aliases, merge
  * keys, and environment variables written ${VAR,default} or ${oc.env:VAR,default}. Plain scalars stay
- * NODE_PLAIN: the schema decides that 1e-5 is a
- number. */
+ * NODE_PLAIN: the schema decides that 1e-5 is a number.
+ */
 #ifndef CONFIG_PARSE_YAML_H
 #define CONFIG_PARSE_YAML_H
 

@@ -4,8 +4,8 @@
  *
  * The work is divided into units. A unit is a block of queries of one head, with all tiles of keys that these
  * queries attend to, in order. Each vector lane is a query. With only a few queries most lanes would be
- * empty. So a small unit processes its queries one by one, and a lane is a key or an element of a row of
- v. */
+ * empty. So a small unit processes its queries one by one, and a lane is a key or an element of a row of v.
+ */
 #include "cpu/attention/attention.h"
 
 /* ---- checks, for forward and backward ---- */

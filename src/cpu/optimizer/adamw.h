@@ -1,7 +1,7 @@
 /*
  * cpu/optimizer/adamw: AdamW's update of 16 elements in fp32 (tensor/ops.def: adamw), and the rounding of its
- * results. Private to cpu/optimizer/optimizer and
- cpu/optimizer/fp8. */
+ * results. Private to cpu/optimizer/optimizer and cpu/optimizer/fp8.
+ */
 #ifndef CPU_OPTIMIZER_ADAMW_H
 #define CPU_OPTIMIZER_ADAMW_H
 

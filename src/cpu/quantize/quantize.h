@@ -1,7 +1,7 @@
 /*
  * cpu/quantize/quantize: private to src/cpu. Finds the scale of each element of a quantized tensor, for one
- * of its
- uses. */
+ * of its uses.
+ */
 #ifndef CPU_QUANTIZE_QUANTIZE_H
 #define CPU_QUANTIZE_QUANTIZE_H
 

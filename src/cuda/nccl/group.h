@@ -11,8 +11,8 @@
  *
  * One watchdog thread per device observes all its groups (nccl_watchdog.c). If NCCL reports an error or a
  * collective exceeds the group's timeout, the watchdog aborts the communicators of all groups, which releases
- * the GPU. After that, every host wait on this device fails with
- OTT_ERR_RANK. */
+ * the GPU. After that, every host wait on this device fails with OTT_ERR_RANK.
+ */
 #ifndef CUDA_NCCL_GROUP_H
 #define CUDA_NCCL_GROUP_H
 

@@ -1,8 +1,8 @@
 /*
  * nn/attention/head_norm: norms of the heads of q or k. There are three kinds: each head has a norm, and all
  * heads share its weights; each head has a norm with its own weights (norm.part); or one norm is over all
- * heads. In the last case, each tensor-parallel rank gathers the heads of all
- ranks. */
+ * heads. In the last case, each tensor-parallel rank gathers the heads of all ranks.
+ */
 #ifndef NN_ATTENTION_HEAD_NORM_H
 #define NN_ATTENTION_HEAD_NORM_H
 

@@ -7,8 +7,8 @@
  *
  * Tensor parallelism splits the heads. Every rank computes the projections to latents (A) and the latents'
  * norms in full, and the projections from latents (B) for its heads. In backward, ranks sum their terms of a
- * normed latent's gradient. From there on, all ranks compute the same
- bits. */
+ * normed latent's gradient. From there on, all ranks compute the same bits.
+ */
 #ifndef NN_ATTENTION_LATENT_H
 #define NN_ATTENTION_LATENT_H
 

@@ -1,8 +1,8 @@
 /*
  * nn/attention/rope: rotary position embedding (Su et al. 2021) in the variants of Hugging Face's families.
  * Pairs are columns j and j + half of a head, or neighboring columns. All columns of a head rotate, or only
- * the first ones. Frequencies may be
- scaled. */
+ * the first ones. Frequencies may be scaled.
+ */
 #ifndef NN_ATTENTION_ROPE_H
 #define NN_ATTENTION_ROPE_H
 

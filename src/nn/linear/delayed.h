@@ -1,8 +1,8 @@
 /*
  * nn/linear/delayed: state of delayed scaling (fp8/history.h). Each tensor of a linear layer with a delayed
  * recipe has the amax since the last update, a history of earlier amaxes, and the scale of the next cast. All
- * states of a model are in one device block. Amaxes since the last update are contiguous, for one
- collective. */
+ * states of a model are in one device block. Amaxes since the last update are contiguous, for one collective.
+ */
 #ifndef NN_LINEAR_DELAYED_H
 #define NN_LINEAR_DELAYED_H
 

@@ -1,8 +1,8 @@
 /*
  * nn/linear/frozen: frozen matrices and frozen expert weights that are stored as FP8 codes without a master.
  * The parameter's value holds E4M3 codes; an element is its code times the scale_inv of its block. Codes and
- * scales never change after they were loaded or made. The matrices of expert weights share no scale
- block. */
+ * scales never change after they were loaded or made. The matrices of expert weights share no scale block.
+ */
 #ifndef NN_LINEAR_FROZEN_H
 #define NN_LINEAR_FROZEN_H
 

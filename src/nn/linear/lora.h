@@ -5,8 +5,8 @@
  *
  * Backward recomputes A x from x, because the gradient of A needs x anyway. If tensor parallelism splits the
  * layer's weight by rows, each rank has the matching rows of B and all of A. If it splits the weight by
- * columns, each rank has the matching columns of A and all of B. Ranks sum only tensors [T,
- r]. */
+ * columns, each rank has the matching columns of A and all of B. Ranks sum only tensors [T, r].
+ */
 #ifndef NN_LINEAR_LORA_H
 #define NN_LINEAR_LORA_H
 

@@ -9,8 +9,8 @@
  * | frozen   | FP8 codes without a master (nn/linear/frozen.h)  | the codes, or a copy made for each GEMM |
  * | experts  | FP8 codes of expert weights without a master     | a dequantized copy, made for each GEMM  |
  * | composed | master or codes with an adapter (nn/linear/dora) | the composed weight, made for each GEMM |
- * | packed   | only for inference: the output of op_pack        | the packed weight                      
- | */
+ * | packed   | only for inference: the output of op_pack        | the packed weight                       |
+ */
 #ifndef NN_WEIGHT_WEIGHT_H
 #define NN_WEIGHT_WEIGHT_H
 
@@ -123,7 +123,7 @@ void weight_updated(weight_source *w, int64_t step);
    change. If the optimizer has not quantized for cx->step, as after loading, quantizes in the same way. */
 ott_status weight_prepare_replay(exec *cx, weight_source *w);
 
-/* ---- internal to nn/weight*.c ---- */
+/* ---- internal to src/nn/weight ---- */
 
 /* True if the copies are up to date for cx->step; for a sharded weight, if its scales are. */
 bool weight_is_fresh(const exec *cx, const weight_source *w);

@@ -6,8 +6,8 @@
  * Tensors are dense and on the device of the context. All ranks of a group must make the same calls in the
  * same order; different kinds, formats or shapes are an error on every rank. Bits do not depend on the
  * transport: a sum is s = x_0, then s = s + x_r for each rank r ascending, in fp32, rounded once to the
- * tensor's format. A maximum is NaN if one of the values is
- NaN. */
+ * tensor's format. A maximum is NaN if one of the values is NaN.
+ */
 #ifndef TENSOR_GROUP_GROUP_H
 #define TENSOR_GROUP_GROUP_H
 

@@ -1,7 +1,7 @@
 /*
  * tensor/group/group_host: collectives on host memory, copied piece by piece through a device buffer. All
- * ranks must make the same calls in the same order. Nothing is
- allocated. */
+ * ranks must make the same calls in the same order. Nothing is allocated.
+ */
 #ifndef TENSOR_GROUP_GROUP_HOST_H
 #define TENSOR_GROUP_GROUP_HOST_H
 

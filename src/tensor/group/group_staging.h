@@ -2,8 +2,8 @@
  * tensor/group/group_staging: device memory for reductions over NCCL. Each rank sums one part of the tensor,
  * in rank order (tensor/group/group.h). It receives the other ranks' values of this part in staging memory,
  * in a slot for each rank. Small tensors are sent in full to all ranks, in one step; large ones are sent in
- *
- pieces. */
+ * pieces.
+ */
 #ifndef TENSOR_GROUP_GROUP_STAGING_H
 #define TENSOR_GROUP_GROUP_STAGING_H
 

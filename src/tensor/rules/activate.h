@@ -3,8 +3,8 @@
  * normal distribution function of x (Hendrycks and Gimpel 2016), computed with tanh, as in Gemma and GPT-2,
  * or with erf, PyTorch's default. erf uses Abramowitz and Stegun 7.1.26, with an absolute error of about
  * 1.5e-7. For negative x, GELU is x times the tail (1 - erf(|x| / sqrt(2))) / 2, which is computed without a
- *
- subtraction. */
+ * subtraction.
+ */
 #ifndef TENSOR_RULES_ACTIVATE_H
 #define TENSOR_RULES_ACTIVATE_H
 

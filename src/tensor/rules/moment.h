@@ -7,8 +7,8 @@
  * becomes 0.
  *
  * All operations are single fp32 operations, so every backend gives the same bits. Magnitudes below FLT_MIN
- * are encoded as
- 0. */
+ * are encoded as 0.
+ */
 #ifndef TENSOR_RULES_MOMENT_H
 #define TENSOR_RULES_MOMENT_H
 

@@ -5,8 +5,8 @@
  *
  * A channel scale is near the square root of the channel's amax. So an outlier channel enlarges the amax of
  * activation and weight equally. The paper divides by the full amax. Here this would only move the outlier to
- * the weight, which also has a single FP8
- scale. */
+ * the weight, which also has a single FP8 scale.
+ */
 #ifndef TENSOR_RULES_SMOOTH_H
 #define TENSOR_RULES_SMOOTH_H
 

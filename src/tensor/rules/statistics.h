@@ -1,7 +1,7 @@
 /*
  * tensor/rules/statistics: the output of the op quantize_statistics for one use of a quantized tensor: a row
- * with a float for each
- statistic. */
+ * with a float for each statistic.
+ */
 #ifndef TENSOR_RULES_STATISTICS_H
 #define TENSOR_RULES_STATISTICS_H
 
