@@ -40,8 +40,8 @@ words() {
     tokens | jsonl) grep -ohE '"[A-Za-z_]{3,30}"' "$root"/src/data/dataset*.c | tr -d '"' ;;
     jinja) grep -ohE '"[A-Za-z_]{2,30}"' "$root"/src/tokenizer/jinja/*.c | tr -d '"' ;;
     tokenizer) grep -ohE '"[A-Za-z_0-9]{2,30}"' "$root"/src/tokenizer/*.[ch] | tr -d '"' ;;
-    *) grep -ohE '"[A-Za-z_0-9]{2,30}"' "$root"/src/formats/"$1"*.[ch] \
-        "$root"/src/formats/*/"$1"*.[ch] | tr -d '"' ;;
+    *) find "$root"/src/formats -name "*${1#hf_}*.[ch]" -exec grep -ohE '"[A-Za-z_0-9]{2,30}"' {} + |
+        tr -d '"' ;;
     esac | sort -u | sed 's/.*/"&"/'
 }
 
