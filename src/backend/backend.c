@@ -67,7 +67,7 @@ static const backend_row rows[] = {
     {.name = "cpu", .open = open_cpu, .can = &cpu_capabilities},
     {.name = "cuda",
      .title = "CUDA",
-     .library = {"libottava_cuda.so", "OTTAVA_CUDA_PATH"},
+     .library = {.file = "libottava_cuda.so", .variable = "OTTAVA_CUDA_PATH"},
      .open = open_gpu,
      .is_nvidia = true,
      .vendor = "NVIDIA",
@@ -75,10 +75,11 @@ static const backend_row rows[] = {
      .compiler = {"nvcc",
                   "install CUDA 13 (developer.nvidia.com/cuda-downloads): the backend is built with it",
                   "CUDA_HOME", "/usr/local/cuda"},
-     .driver = {"libcuda.so.1",
-                "install the driver for this GPU (Debian: apt install nvidia-driver; in a container: start "
-                "it with --gpus all)"},
-     .linked = {"libcublasLt", "pip install nvidia-cublas, and its lib folder in LD_LIBRARY_PATH"},
+     .driver = {.file = "libcuda.so.1",
+                .remedy = "install the driver for this GPU (Debian: apt install nvidia-driver; in a "
+                          "container: start it with --gpus all)"},
+     .linked = {.file = "libcublasLt",
+                .remedy = "pip install nvidia-cublas, and its lib folder in LD_LIBRARY_PATH"},
      .loaded = &(const plugin *){NULL}},
 };
 enum { ROWS = sizeof rows / sizeof *rows };
