@@ -67,7 +67,7 @@ static const backend_row rows[] = {
     {.name = "cpu", .open = open_cpu, .can = &cpu_capabilities},
     {.name = "cuda",
      .title = "CUDA",
-     .library = {.file = "libottava_cuda.so", .variable = "OTTAVA_CUDA_PATH"},
+     .plugin = {.file = "libottava_cuda.so", .variable = "OTTAVA_CUDA_PATH"},
      .open = open_gpu,
      .is_nvidia = true,
      .vendor = "NVIDIA",
@@ -91,7 +91,7 @@ const backend_row *backend_table(int *count) {
 
 bool backend_is_built(const backend_row *row) {
     const plugin *p;
-    return !row->library.file || find_plugin(row, &p) == OTT_OK;
+    return !row->plugin.file || find_plugin(row, &p) == OTT_OK;
 }
 
 /* ---- names ---- */
@@ -107,7 +107,7 @@ static ott_status fail_device_name(const char *name) {
         size_t length = strlen(list);
         names[i + 1] = rows[i].name;
         snprintf(list + length, sizeof list - length, "%s%s", i + 1 < ROWS ? ", " : " or ", rows[i].name);
-        if (rows[i].library.file && !*gpu) gpu = rows[i].name;
+        if (rows[i].plugin.file && !*gpu) gpu = rows[i].name;
     }
     if (str_starts_with(name, "gpu"))
         return status_fail(OTT_ERR_ARGUMENT, "there is no device \"%s\"; a GPU is %s, or %s:1 for the second",
@@ -125,7 +125,7 @@ static const backend_row *find_row(const char *name, int *index) {
         const char *rest = name + strlen(rows[i].name);
         if (!*rest) return &rows[i];
         size_t digits = *rest == ':' ? strspn(rest + 1, "0123456789") : 0;
-        if (!rows[i].library.file || digits == 0 || digits > 3 || rest[1 + digits]) continue;
+        if (!rows[i].plugin.file || digits == 0 || digits > 3 || rest[1 + digits]) continue;
         *index = atoi(rest + 1);
         return &rows[i];
     }
@@ -163,7 +163,7 @@ static ott_status open_best(const backend_choice *c, mem *account, device **out)
     bool is_here = false;
     if (backend_for_tests && backend_for_tests()) return open_cpu(rows, c, NO_INDEX, account, out);
     for (int i = 0; i < ROWS && !is_here; i++) {
-        if (!rows[i].library.file || !try_gpu(&rows[i], c, account, out, &is_here)) continue;
+        if (!rows[i].plugin.file || !try_gpu(&rows[i], c, account, out, &is_here)) continue;
         log_info(c->log, "Device auto: %s", (*out)->name);
         return OTT_OK;
     }

@@ -29,16 +29,16 @@ typedef struct backend_part {
 } backend_part;
 
 typedef struct backend_row {
-    const char *name;     /* name of the device: "cuda"; of a plugin also with an index, "cuda:1" */
-    const char *title;    /* name in messages: "CUDA" */
-    library_name library; /* the plugin (backend/plugin.h); file NULL: the backend is built in */
+    const char *name;    /* name of the device: "cuda"; of a plugin also with an index, "cuda:1" */
+    const char *title;   /* name in messages: "CUDA" */
+    library_name plugin; /* the plugin (backend/plugin.h); file NULL: the backend is built in */
     /* Opens the device with this index; -1: the name has no index. */
     ott_status (*open)(const struct backend_row *row, const backend_choice *c, int index, mem *account,
                        device **out);
     const backend_capabilities *can; /* capabilities of every device; NULL: they differ */
     bool is_nvidia;                  /* its devices are NVIDIA's GPUs (tensor/gpus.h) */
     const char *vendor, *build;      /* maker of the devices' driver; command that builds the plugin */
-    /* What the build needs, what a device needs, and the library with which the plugin is linked. */
+    /* The compiler that builds the plugin, the driver of the devices, and a library that the plugin needs. */
     backend_part compiler, driver, linked;
     const struct plugin **loaded; /* *loaded: the plugin, NULL until it is loaded (backend/loader.h) */
 } backend_row;

@@ -55,8 +55,8 @@ static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 ott_status loader_find(const backend_row *row, const plugin **out) {
     char reason[LIBRARY_TEXT];
     pthread_mutex_lock(&lock);
-    void *library = *row->loaded ? NULL : library_open(&row->library, reason);
-    if (library) *row->loaded = ask_library(row->library.file, library, reason);
+    void *library = *row->loaded ? NULL : library_open(&row->plugin, reason);
+    if (library) *row->loaded = ask_library(row->plugin.file, library, reason);
     *out = *row->loaded;
     pthread_mutex_unlock(&lock);
     if (*out) return OTT_OK;
@@ -65,5 +65,5 @@ ott_status loader_find(const backend_row *row, const plugin **out) {
         "%s: no %s backend was found (%s); \"%s\" builds it if the %s toolkit is installed; "
         "\"ottava doctor\" lists other missing parts; \"cpu\" computes on the CPU; %s may name its file or "
         "folder",
-        row->name, row->title, reason, row->build, row->title, row->library.variable);
+        row->name, row->title, reason, row->build, row->title, row->plugin.variable);
 }

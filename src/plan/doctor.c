@@ -88,7 +88,7 @@ static void report_plugin(doctor *d, const backend_row *row) {
     if (loader_list_missing(p, missing))
         print_finding(d, false, what, "it is incomplete", "train on the CPU");
     else
-        print_finding(d, true, what, row->library.file, NULL);
+        print_finding(d, true, what, row->plugin.file, NULL);
     p->inspect(print_finding, d);
 }
 
@@ -99,9 +99,9 @@ static void report_plugins(doctor *d) {
     const plugin *p;
     const backend_row *rows = backend_table(&count);
     for (int i = 0; i < count; i++)
-        if (rows[i].library.file) is_any_loaded |= loader_find(&rows[i], &p) == OTT_OK;
+        if (rows[i].plugin.file) is_any_loaded |= loader_find(&rows[i], &p) == OTT_OK;
     for (int i = 0; i < count; i++)
-        if (rows[i].library.file && (*rows[i].loaded || !is_any_loaded)) report_plugin(d, &rows[i]);
+        if (rows[i].plugin.file && (*rows[i].loaded || !is_any_loaded)) report_plugin(d, &rows[i]);
 }
 
 static void report_mpi(doctor *d) {

@@ -73,7 +73,7 @@ static void refused(const char *name, ott_status code, const char *why) {
 
 static void a_gpu_needs_the_plugin(void **state) {
     (void)state;
-    const library_name cuda = backend_of_name("cuda")->library;
+    const library_name cuda = backend_of_name("cuda")->plugin;
     setenv(cuda.variable, "/nowhere", 1);
     refused("cuda", OTT_ERR_UNSUPPORTED, "no CUDA backend was found (/nowhere is not there); \"make cuda\"");
     refused("cuda:1", OTT_ERR_UNSUPPORTED, "\"ottava doctor\" lists other missing parts");
