@@ -104,21 +104,6 @@ static ott_status open_config(training *t, int argc, char **argv, ott_config **c
     return status;
 }
 
-static ott_status open_and_train(training *t, int argc, char **argv) {
-    ott_config *config;
-    ott_status status = open_config(t, argc, argv, &config);
-    if (status != OTT_OK) return status;
-    ott_config_get(config, "metrics.color", take_color, &t->out);
-    ott_train_options options;
-    ott_train_options_init(&options);
-    options.progress = show_progress;
-    options.work = show_work;
-    options.user = t;
-    status = ott_train(t->context, config, &options);
-    ott_config_close(config);
-    return status;
-}
-
 /* True if the arguments have --help. *about: the section or key to explain; NULL: all keys. */
 static bool asks_for_help(int argc, char **argv, const char **about) {
     *about = NULL;
@@ -138,15 +123,20 @@ static int end_code(const training *t) {
     return t->out.error == EPIPE ? CLI_SIGNAL + SIGPIPE : CLI_DONE;
 }
 
-/* Starts training in this process, or in several that cli_launch starts. Returns the exit code. */
 static int run_training(training *t, int argc, char **argv) {
-    const char *about;
-    if (asks_for_help(argc, argv, &about))
-        return about ? print_help_about(t->context, about) : print_train_help(t->context);
-    int code = cli_launch(&t->out, argc, argv);
-    if (code != CLI_NOT_LAUNCHED) return code;
+    ott_config *config;
+    ott_train_options options;
     cli_stop_begin(t->context, CLI_STOP_SAVING);
-    ott_status status = open_and_train(t, argc, argv);
+    ott_status status = open_config(t, argc, argv, &config);
+    if (status == OTT_OK) {
+        ott_config_get(config, "metrics.color", take_color, &t->out);
+        ott_train_options_init(&options);
+        options.progress = show_progress;
+        options.work = show_work;
+        options.user = t;
+        status = ott_train(t->context, config, &options);
+        ott_config_close(config);
+    }
     cli_stop_end();
     output_live_end(&t->out); /* ends the live line, because an error line may follow */
     return output_close(&t->out, status == OTT_OK ? end_code(t) : cli_fail(status));
@@ -155,13 +145,18 @@ static int run_training(training *t, int argc, char **argv) {
 int verb_train(int argc, char **argv) {
     training t = {0};
     ott_context_options options;
+    const char *about;
     output_open(&t.out);
     ott_context_options_init(&options);
     options.log = output_log;
     options.user = &t.out;
     ott_status status = ott_context_open(&options, &t.context);
     if (status != OTT_OK) return cli_fail(status);
-    int code = run_training(&t, argc, argv);
+    int code;
+    if (asks_for_help(argc, argv, &about))
+        code = about ? print_help_about(t.context, about) : print_train_help(t.context);
+    else if ((code = cli_launch(&t.out, argc, argv)) == CLI_NOT_LAUNCHED)
+        code = run_training(&t, argc, argv);
     ott_context_close(t.context);
     return code;
 }

@@ -4,6 +4,7 @@
  */
 #include "base/file/file.h"
 #include "base/staging.h"
+#include "base/text/size.h"
 #include "checkpoint/folder.h"
 #include "checkpoint/run_history.h"
 #include "checkpoint/run_sources.h"
@@ -21,10 +22,6 @@ typedef struct file_set {
     char *buffer;        /* BUFFER_BYTES bytes */
     checkpoint_state state;
 } file_set;
-
-static int64_t piece_size(int64_t total, int64_t at) {
-    return total - at < BUFFER_ELEMENTS ? total - at : BUFFER_ELEMENTS;
-}
 
 /* A set that was not opened has no file. */
 static ott_status write_set(file_set *s, enum checkpoint_file_id id) {
@@ -67,7 +64,7 @@ static ott_status measure_tensor(const file_set *s, written_file *f, const safet
     const safetensors_entry *e = safetensors_find(f->file, t->name);
     parameter_run run;
     for (int64_t at = 0; at < total; at += run.count) {
-        run = parameter_run_at(&p->part, tensor_set_columns(t), at, piece_size(total, at));
+        run = parameter_run_at(&p->part, tensor_set_columns(t), at, size_min(total - at, BUFFER_ELEMENTS));
         bytes = run.count * size;
         TRY(safetensors_read(f->file, e, run.first * size, bytes, s->buffer));
         join_piece(&f->part, s->buffer, bytes, f->data - e->begin - run.first * size - bytes);

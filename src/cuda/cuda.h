@@ -25,16 +25,15 @@ typedef struct cuda_device {
     pthread_mutex_t lock;
     cuda_block *blocks; /* allocated device memory, which `taken` counts, and mapped host memory */
     mem_stats taken;
-    bool own_products;        /* use no cuBLASLt (OTTAVA_CUDA_GEMM=own) */
-    bool own_attention;       /* use no cuDNN (OTTAVA_CUDA_ATTENTION=own) */
-    bool is_capturing;        /* a CUDA graph is being captured: queued work does not run */
-    cublasLtHandle_t library; /* cuBLASLt's handle; NULL until the first product */
-    cuda_product *products;   /* cached plans of products (cuda/gemm/products.h) */
-    attention_plans
-        *attentions;    /* cached cuDNN plans (cuda/attention/attention_plans.h); NULL before the first */
-    char name[320];     /* "cuda:0 NVIDIA H200" */
-    char libraries[64]; /* library names and versions */
-    char about[512];    /* name, driver and libraries */
+    bool own_products;           /* use no cuBLASLt (OTTAVA_CUDA_GEMM=own) */
+    bool own_attention;          /* use no cuDNN (OTTAVA_CUDA_ATTENTION=own) */
+    bool is_capturing;           /* a CUDA graph is being captured: queued work does not run */
+    cublasLtHandle_t library;    /* cuBLASLt's handle; NULL until the first product */
+    cuda_product *products;      /* cached plans of products (cuda/gemm/products.h) */
+    attention_plans *attentions; /* cached cuDNN plans; NULL before the first */
+    char name[320];              /* "cuda:0 NVIDIA H200" */
+    char libraries[64];          /* library names and versions */
+    char about[512];             /* name, driver and libraries */
     /* the watchdog of this device's NCCL groups (cuda/nccl/group.h); NULL before the first group */
     struct nccl_watchdog *watchdog;
 } cuda_device;

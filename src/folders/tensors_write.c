@@ -1,6 +1,7 @@
 /* folders/tensors_write: writes a tensor set to a safetensors file, through one small buffer. Each rank
    writes its slices. */
 #include "folders/tensors.h"
+#include "base/text/size.h"
 #include <inttypes.h>
 
 enum { BUFFER_BYTES = 1 << 18, BUFFER_ELEMENTS = BUFFER_BYTES / sizeof(float) };
@@ -11,10 +12,6 @@ typedef struct set_writer {
     const char *path;
     char *buffer; /* BUFFER_BYTES bytes */
 } set_writer;
-
-static int64_t piece_size(int64_t total, int64_t at) {
-    return total - at < BUFFER_ELEMENTS ? total - at : BUFFER_ELEMENTS;
-}
 
 /* *out = bytes [at, at + count) of the slice, in host memory. Bytes in device memory are copied to the
    buffer. */
@@ -50,7 +47,7 @@ static ott_status write_tensor(const set_writer *s, safetensors_writer *w, const
     const char *values;
     for (int i = 0; i < t->rank; i++) all *= t->shape[i];
     for (int64_t at = 0, count; at < total; at += count) {
-        count = piece_size(total, at);
+        count = size_min(total - at, BUFFER_ELEMENTS);
         TRY(fetch_bytes(s, p, at * size, count * size, &values));
         TRY(write_piece(w, p, t, at, count, values, &end));
     }

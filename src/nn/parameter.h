@@ -58,12 +58,11 @@ typedef struct parameter {
     bool is_hidden;        /* true: a matrix of a layer; false: a vector, an embedding or an output head */
     bool frozen;           /* true: never trained, has no gradient and no state */
     bool is_frozen_now;    /* true: not updated now, keeps gradient and state (train.freeze_schedule) */
-    struct frozen_codes
-        *codes;         /* not NULL: `value` holds FP8 codes and there is no master (nn/linear/frozen.h) */
-    int number;         /* index among the trained parameters of all pipeline stages */
-    bool repeated;      /* the last stage's copy of a tied embedding; not counted in the gradient norm */
-    bool adds_often;    /* backward accumulates into the gradient more than once per micro-batch */
-    tensor value, grad; /* value and gradient of the local part */
+    struct frozen_codes *codes; /* not NULL: `value` has FP8 codes, and there is no master (frozen.h) */
+    int number;                 /* index among the trained parameters of all pipeline stages */
+    bool repeated;           /* the last stage's copy of a tied embedding; not counted in the gradient norm */
+    bool adds_often;         /* backward accumulates into the gradient more than once per micro-batch */
+    tensor value, grad;      /* value and gradient of the local part */
     plan_buffer grad_buffer; /* holds grad while a micro-batch's gradient is summed separately */
     parameter_shard shard;
 } parameter;

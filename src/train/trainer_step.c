@@ -201,7 +201,7 @@ static ott_status abandon_step(trainer *t, int64_t gemms[GEMM_COUNT][2]) {
     return status_fail(OTT_ERR_STOPPED, "step %lld is abandoned", (long long)t->run.step + 1);
 }
 
-static ott_status update(trainer *t) {
+static ott_status run_update(trainer *t) {
     bool must_run;
     TRY(replay_begin(&t->replay, &t->cx, REPLAY_UPDATE, &must_run));
     return must_run ? replay_end(&t->replay, &t->cx, REPLAY_UPDATE, trainer_run_update(t)) : OTT_OK;
@@ -224,7 +224,7 @@ ott_status trainer_step(trainer *t, double learning_rate, step_result *out) {
     ott_status status = accumulate_gradients(t);
     if (status == OTT_ERR_STOPPED) return abandon_step(t, gemms);
     TRY(status);
-    TRY(update(t));
+    TRY(run_update(t));
     model_mark_quantized(t->m, t->run.step + 1);
     /* Fills the next step's micro-batches while the device runs this step. An error is ignored here: the next
        step fails again and reports it. */

@@ -64,10 +64,9 @@ typedef struct rank_run {
     tiny t;
     pipeline_stage shape;
     stage *stage; /* NULL: this rank runs the full model */
-    group *group,
-        /* group: ranks of all stages. shards: ranks that shard this stage's parameters and train on other
-           rows; NULL if the parameters are not sharded. */
-        *shards;
+    group *group; /* ranks of all stages */
+    /* ranks that shard this stage's parameters and train on other rows; NULL: they are not sharded */
+    group *shards;
     int micro_batches;
     model_slot *slot;
     batch batches[BATCHES_MAX], last; /* last: the batch that is evaluated */

@@ -1,4 +1,4 @@
-/* base/file/file, CRC-32C: eight bytes a step ("slicing by 8"). effect[k][b] is what a byte b with k bytes
+/* base/file/crc: CRC-32C, eight bytes a step ("slicing by 8"). effect[k][b] is what a byte b with k bytes
    after it changes in the CRC. CRC is linear over xor: the entry of b is the xor of the entries of b's
    bits. */
 #include "base/file/file.h"

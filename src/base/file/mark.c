@@ -1,4 +1,4 @@
-/* base/file/file, file_mark: the size and a hash of a file. Of a large file, evenly spaced pieces are
+/* base/file/mark: file_mark, the size and a hash of a file. Of a large file, evenly spaced pieces are
    hashed. */
 #include "base/file/file.h"
 #include <string.h>

@@ -359,19 +359,19 @@ ott_status jinja_filter(jinja_work *w, text_view name, const jinja_value *v, con
 
 /* ---- tests ---- */
 
-/* Tests that compare the value with an argument, and the operator that each of them uses. */
+/* Tests that compare the value with an argument, and the sign of the operator that each of them uses. */
 static const struct {
-    const char *name, *operator;
+    const char *name, *sign;
 } comparisons[] = {{"equalto", "=="}, {"eq", "=="},      {"sameas", "=="}, {"ne", "!="},
                    {"lt", "<"},       {"lessthan", "<"}, {"gt", ">"},      {"greaterthan", ">"},
                    {"le", "<="},      {"ge", ">="},      {"in", "in"}};
 
-static ott_status compare(jinja_work *w, const char *operator, const jinja_value * v,
-                          const jinja_arguments *a, bool *out) {
+static ott_status compare(jinja_work *w, const char *sign, const jinja_value *v, const jinja_arguments *a,
+                          bool *out) {
     const jinja_value *other = jinja_argument(a, 0, NULL);
     TRY(jinja_arguments_check(w, a, "a test", 1, NULL));
     if (!other) return jinja_work_fail(w, OTT_ERR_FORMAT, "a test has no value to compare with");
-    return jinja_compare(w, (text_view){operator,(int64_t) strlen(operator)}, v, other, out);
+    return jinja_compare(w, (text_view){sign, (int64_t)strlen(sign)}, v, other, out);
 }
 
 ott_status jinja_test(jinja_work *w, text_view name, const jinja_value *v, const jinja_arguments *a,
@@ -400,7 +400,7 @@ ott_status jinja_test(jinja_work *w, text_view name, const jinja_value *v, const
         if (text_is(name, kinds[i].name))
             return *out = kinds[i].truth, jinja_arguments_check(w, a, "a test", 0, NULL);
     for (size_t i = 0; i < sizeof comparisons / sizeof *comparisons; i++)
-        if (text_is(name, comparisons[i].name)) return compare(w, comparisons[i].operator, v, a, out);
+        if (text_is(name, comparisons[i].name)) return compare(w, comparisons[i].sign, v, a, out);
     *found = false;
     return OTT_OK;
 }
