@@ -1,67 +1,19 @@
-/* run/loop: opens everything that a run needs, runs its steps, validates, saves, closes everything. */
+/* run/loop: runs the steps of a training run: validates, saves, stops, and writes the summary. */
 #include "run/loop.h"
+#include "run/parts.h"
 #include "backend/backend.h"
 #include "base/clock.h"
-#include "base/file/file.h"
-#include "folders/hf/model.h"
-#include "folders/peft.h"
-#include "checkpoint/writer.h"
-#include "data/data.h"
-#include "formats/hf/hub_name.h"
-#include "report/report.h"
-#include "run/auto_keys.h"
-#include "run/memory/check.h"
-#include "run/run_log.h"
-#include "monitor/health.h"
-#include "monitor/profile.h"
-#include "monitor/progress.h"
-#include "run/resume.h"
-#include "run/resume_rows.h"
-#include "run/run.h"
 #include "data/phases.h"
+#include "report/report.h"
 #include "run/freezing.h"
+#include "run/run_log.h"
 #include "run/save_hf.h"
 #include "train/schedule.h"
-#include "run/folder/shared_folder.h"
-#include "run/folder/sources.h"
-#include "run/process_group.h"
+#include <math.h>
 #include <stdio.h>
 #include <string.h>
 
-/* Everything that a run owns; closed by close_run. */
-typedef struct run {
-    mem *account;
-    const logger *log; /* logger of this rank */
-    config *cfg;
-    const train_hooks *hooks;
-    process_group process_group;
-    config asked; /* cfg before model_options_resolve */
-    model_options shape;
-    hf_model_notes notes; /* values of model.hf_path's config.json that have no key */
-    memory_need need;
-    memory_check_fp8 need_fp8; /* set only on rank 0 */
-    precision_plan precision;
-    run_folder folder;
-    resume_point start;
-    device *device;
-    dataset *train_data, *validation_data;
-    trainer *trainer;
-    checkpoint_writer *writer;
-    int freezing; /* current entry of train.freeze_schedule, or FREEZING_NONE */
-    health *health;
-    profile *profile; /* NULL if profiling.enable is false */
-    progress progress;
-    run_sources files;  /* data and tokenizer files of the run */
-    str sources;        /* text of sources.json for the checkpoints */
-    bool history_known; /* true if the run is new, or if the history of its earlier processes was read */
-    int64_t first_step; /* steps that were done when this process began */
-    int64_t saved_step; /* step of the newest saved checkpoint; -1: none */
-    cancellation cancellation;
-    bool in_steps;          /* the first step has started */
-    bool stopping, stopped; /* stopping: a stop was requested; stopped: the request has ended the run */
-} run;
-
-/* ---- opening ---- */
+/* ---- requests to stop ---- */
 
 /* Cancellation callback: true if a stop was requested. With several ranks it is false as soon as the first
    step starts, because all ranks must end after the same step. */
@@ -78,196 +30,7 @@ static ott_status share_stop_request(run *r) {
     return process_group_any(&r->process_group, &r->stopping);
 }
 
-static ott_status write_config(const run *r) {
-    char path[PATH_MAX];
-    str text = {.account = r->account};
-    TRY(file_join(r->folder.path, "config.toml", path));
-    ott_status status = config_write_toml(r->cfg, &text);
-    if (status == OTT_OK) status = file_write_atomic(path, text.text, text.length);
-    str_free(&text);
-    return status;
-}
-
-/* Loads or initializes the weights, unless the weights come from a checkpoint. */
-static ott_status load_start(run *r) {
-    const char *folder = r->cfg->model.hf_path, *quantization = r->notes.quantization;
-    if (r->start.checkpoint && !r->start.exclusions.no_model) return OTT_OK;
-    TRY(run_load_initial_weights(r->trainer->m, r->cfg, r->process_group.threads));
-    if (*folder && !r->cfg->model.reduce)
-        log_info(r->log, "Loaded the weights of %s%s%s%s", folder,
-                 *quantization ? ", dequantized from FP8 (" : "", quantization, *quantization ? ")" : "");
-    return OTT_OK;
-}
-
-static ott_status decide_memory_check(run *r) {
-    const memory_check a = {.account = r->account,
-                            .device = r->device,
-                            .cfg = r->cfg,
-                            .asked = &r->asked,
-                            .shape = &r->shape,
-                            .step = r->start.step,
-                            .train_data = r->train_data,
-                            .validation_data = r->validation_data};
-    TRY(memory_check_decide(&a, &r->need));
-    return process_group_is_leader(&r->process_group)
-               ? memory_check_compare_fp8(&a, r->need.total, &r->need_fp8)
-               : OTT_OK;
-}
-
-/* Checks that all ranks have the same files. If not, the run ends before its folder is created. */
-static ott_status check_files(run *r) {
-    str lines = {.account = r->account};
-    r->files.account = r->account;
-    ott_status status = sources_collect(r->cfg, &r->files);
-    if (status == OTT_OK) status = sources_describe(&r->files, &lines);
-    if (status == OTT_OK) status = process_group_check_files(&r->process_group, lines.text ? lines.text : "");
-    str_free(&lines);
-    return status;
-}
-
-static ott_status open_sources(run *r) {
-    r->sources.account = r->account;
-    TRY(sources_open(&r->files, r->log, r->start.checkpoint, &r->sources));
-    checkpoint_writer_keep_sources(r->writer, r->sources.text);
-    return OTT_OK;
-}
-
-/* Rank 0 looks for the checkpoint and broadcasts the resume point. */
-static ott_status find_start(run *r) {
-    str path = {.account = r->account};
-    if (process_group_is_leader(&r->process_group)) TRY(resume_find(r->log, r->cfg, &r->folder, &r->start));
-    if (r->process_group.size == 1) return OTT_OK;
-    str_append(&path, r->start.checkpoint ? r->start.checkpoint : "");
-    ott_status status = str_finish(&path);
-    if (status == OTT_OK) status = process_group_broadcast_text(&r->process_group, &path);
-    if (status == OTT_OK && !process_group_is_leader(&r->process_group)) {
-        r->start = (resume_point){.metrics = -1};
-        if (path.length > 0) status = mem_strdup(r->account, path.text, &r->start.checkpoint);
-    }
-    str_free(&path);
-    TRY(status);
-    TRY(process_group_broadcast(&r->process_group, &r->start.exclusions, sizeof r->start.exclusions));
-    TRY(process_group_broadcast(&r->process_group, &r->start.rows, sizeof r->start.rows));
-    TRY(process_group_broadcast(&r->process_group, &r->start.step_rows, sizeof r->start.step_rows));
-    return process_group_broadcast(&r->process_group, &r->start.step, sizeof r->start.step);
-}
-
-/* Adjusts grad_accum_steps and max_steps of a resumed run to its number of ranks, which may have changed. */
-static ott_status fit_rows(run *r) {
-    if (!*r->cfg->checkpoint.load_path) return OTT_OK;
-    TRY(resume_fit_rows(r->log, r->account, r->cfg, &r->start, r->train_data));
-    r->asked.train.grad_accum_steps = r->cfg->train.grad_accum_steps;
-    r->asked.train.max_steps = r->cfg->train.max_steps;
-    return precision_plan_read(r->cfg, &r->precision); /* the phases depend on train.max_steps */
-}
-
-static ott_status open_trainer(run *r) {
-    trainer_options options;
-    TRY(find_start(r));
-    TRY(fit_rows(r));
-    TRY(run_trainer_options(r->cfg, &r->precision, r->start.step, &options));
-    options.run_group = r->process_group.all;
-    options.data_group = r->process_group.data;
-    options.replica_group = r->process_group.replicate;
-    process_group_set_model(&r->process_group, r->cfg, &r->shape);
-    TRY(decide_memory_check(r));
-    TRY(trainer_open(r->account, r->log, r->device, &r->shape, &options, r->train_data, r->validation_data,
-                     &r->trainer));
-    TRY(freezing_check_names(r->cfg, r->trainer->m));
-    r->trainer->cx.cancellation = r->trainer->m->cancellation = &r->cancellation;
-    TRY(checkpoint_writer_open(r->trainer->m, r->log, r->cfg, r->folder.checkpoints, r->process_group.savers,
-                               &r->writer));
-    TRY(load_start(r));
-    return resume_load(r->trainer, r->cfg, &r->start);
-}
-
-/* Opens rank 0's metrics file, and one per rank if metrics.save_for_all_ranks. */
-static ott_status open_metrics(run *r) {
-    char path[PATH_MAX], name[48] = "metrics.jsonl";
-    if (!process_group_is_leader(&r->process_group)) {
-        if (!r->cfg->metrics.save_for_all_ranks) return OTT_OK;
-        snprintf(name, sizeof name, "metrics-rank%d.jsonl", r->process_group.rank);
-    }
-    TRY(file_join(r->folder.path, name, path));
-    return metrics_open(r->account, r->log, path, r->start.metrics, &r->progress.metrics);
-}
-
-/* Reads the history of the run's earlier processes from the checkpoint. A failure causes only a warning. */
-static ott_status open_history(run *r) {
-    run_history *h = &r->progress.history;
-    const run_state *state = &r->trainer->run;
-    run_history_begin(h);
-    r->history_known = true;
-    if (!r->start.checkpoint || r->start.exclusions.no_counters) return OTT_OK;
-    ott_status status =
-        run_history_read(r->account, r->start.checkpoint, state->step, state->tokens, h, &r->history_known);
-    if (status == OTT_ERR_MEMORY || r->history_known) return status;
-    log_warning(r->log, "%s: times and GEMMs are counted from step %lld on",
-                status == OTT_OK ? "The checkpoint has no history of its run" : status_text(),
-                (long long)state->step);
-    return OTT_OK;
-}
-
-static ott_status open_tensorboard(run *r) {
-    if (!r->cfg->metrics.enable_tensorboard || !process_group_is_leader(&r->process_group)) return OTT_OK;
-    bool before = r->folder.attempted || r->trainer->run.step > 0;
-    return progress_open_tensorboard(&r->progress, r->folder.path, r->cfg->metrics.tensorboard_dir,
-                                     before ? r->trainer->run.step + 1 : 0);
-}
-
-/* Returns the operand format of most GEMMs. */
-static ott_dtype product_format(const run *r) {
-    return r->cfg->train.mixed_precision == PRECISION_FP8 ? OTT_E4M3 : r->trainer->m->activation;
-}
-
-static ott_status open_progress(run *r) {
-    device_memory memory;
-    device_read_memory(r->device, &memory);
-    r->progress = (progress){.log = r->log,
-                             .account = r->account,
-                             .style = r->cfg->metrics.log_style,
-                             .interval = r->cfg->metrics.log_interval,
-                             .max_steps = r->cfg->train.max_steps,
-                             .flops_per_token = model_flops_per_token(r->trainer->m, r->cfg->train.seq_len),
-                             .ranks = r->process_group.size,
-                             .peak_flops = r->cfg->metrics.peak_tflops * 1e12,
-                             .memory_total = (double)memory.total};
-    loss_monitor_open(&r->progress.loss, r->shape.vocab);
-    if (r->cfg->metrics.peak_tflops == 0) progress_measure_peak(&r->progress, r->device, product_format(r));
-    TRY(open_history(r));
-    TRY(open_metrics(r));
-    return open_tensorboard(r);
-}
-
-static ott_status open_health(run *r) {
-    bool falls_back = r->cfg->float8.fallback_sqnr_db > 0;
-    if (falls_back && r->cfg->float8.health_interval == 0)
-        return status_fail(
-            OTT_ERR_CONFIG,
-            "float8.fallback_sqnr_db = %g needs measurements, but float8.health_interval = 0 turns them "
-            "off: set float8.health_interval",
-            r->cfg->float8.fallback_sqnr_db);
-    return health_open(r->trainer,
-                       &(health_options){.interval = r->cfg->float8.health_interval,
-                                         .bound_db = r->cfg->float8.fallback_sqnr_db,
-                                         .window = falls_back ? r->cfg->float8.fallback_window : 0},
-                       &r->health);
-}
-
-/* Recreates the run folder if it was removed or renamed while running. */
-static ott_status keep_folder(run *r) {
-    if (!process_group_is_leader(&r->process_group)) return OTT_OK;
-    if (metrics_path_is_current(r->progress.metrics)) return OTT_OK;
-    log_warning(r->log, "%s/metrics.jsonl was removed, renamed or replaced at step %lld: creating it again",
-                r->folder.path, (long long)r->trainer->run.step);
-    TRY(run_folder_restore(&r->folder, r->log, r->cfg));
-    TRY(metrics_restore(r->progress.metrics));
-    TRY(write_config(r));
-    r->saved_step = -1; /* the newest checkpoint may be lost with the folder */
-    return open_tensorboard(r);
-}
-
-/* ---- the loop ---- */
+/* ---- the steps ---- */
 
 static void note_memory(run *r) {
     int64_t *peak = &r->progress.history.peak_memory_bytes, resident = progress_peak_resident();
@@ -439,7 +202,7 @@ static ott_status one_step(run *r) {
     TRY(profile_begin_step(r->profile));
     TRY(trainer_step(r->trainer, learning_rate, &s));
     TRY(profile_end_step(r->profile));
-    TRY(keep_folder(r));
+    TRY(run_keep_folder(r));
     TRY(progress_end_step(&r->progress, r->trainer, &s, learning_rate));
     TRY(health_end_step(r->health, process_group_is_leader(&r->process_group) ? r->progress.metrics : NULL));
     if (s.skipped) TRY(handle_nonfinite(r, &s));
@@ -492,7 +255,7 @@ static ott_status run_steps(run *r) {
         if (status == OTT_ERR_STOPPED) continue; /* the step was undone */
         if (status != OTT_OK) return save_after(r, status);
     }
-    ott_status status = keep_folder(r);
+    ott_status status = run_keep_folder(r);
     if (status != OTT_OK) return save_after(r, status);
     return r->cfg->checkpoint.interval > 0 ? save_last(r) : OTT_OK;
 }
@@ -512,7 +275,7 @@ static ott_status write_summary(run *r) {
     if (!process_group_is_leader(&r->process_group)) return OTT_OK;
     if (r->progress.run_tokens == 0 && !r->history_known) return OTT_OK; /* keep the old summary */
     note_memory(r);
-    TRY(keep_folder(r));
+    TRY(run_keep_folder(r));
     return report_summary_write(r->account, r->folder.path,
                                 &(report_summary){.label = run_label(r),
                                                   .precision = config_word(r->cfg, "train.mixed_precision"),
@@ -533,100 +296,6 @@ static ott_status write_summary(run *r) {
                                                   .phases = h->phases});
 }
 
-static ott_status open_device(run *r) {
-    const config *cfg = r->cfg;
-    TRY(precision_read_recipe(cfg, &r->precision));
-    const backend_choice choice = {.name = cfg->train.device,
-                                   .threads = r->process_group.threads,
-                                   .recipe = &r->precision.fp8,
-                                   .emulates = cfg->float8.emulate,
-                                   .local_rank = r->process_group.local_rank,
-                                   .local_ranks = r->process_group.local_ranks,
-                                   .log = r->log};
-    return status_context(backend_open(&choice, r->account, &r->device), "%s",
-                          config_where(cfg, "train.device"));
-}
-
-/* Rank 0 creates and locks the run folder and broadcasts its path. */
-static ott_status open_folder(run *r) {
-    str path = {.account = r->account}, checkpoints = {.account = r->account};
-    ott_status status = OTT_OK;
-    if (process_group_is_leader(&r->process_group))
-        TRY(run_folder_open(r->account, r->log, r->cfg, &r->folder));
-    if (r->process_group.size == 1) return OTT_OK;
-    str_append(&path, r->folder.path ? r->folder.path : "");
-    str_append(&checkpoints, r->folder.checkpoints ? r->folder.checkpoints : "");
-    TRY_OUT(process_group_broadcast_text(&r->process_group, &path));
-    TRY_OUT(process_group_broadcast_text(&r->process_group, &checkpoints));
-    if (process_group_is_leader(&r->process_group)) goto out;
-    r->folder = (run_folder){.account = r->account, .lock = -1};
-    TRY_OUT(config_set(r->cfg, "run.dir", path.text));
-    TRY_OUT(mem_strdup(r->account, path.text, &r->folder.path));
-    TRY_OUT(mem_strdup(r->account, checkpoints.text, &r->folder.checkpoints));
-out:
-    str_free(&path);
-    str_free(&checkpoints);
-    return status;
-}
-
-static ott_status collect_errors(run *r) {
-    TRY(process_group_make_mesh(&r->process_group, r->cfg));
-    TRY(peft_configure(r->account, r->cfg)); /* may set model.hf_path */
-    TRY(config_collect(r->cfg, run_check_described(r->cfg)));
-    TRY(config_collect(r->cfg, hub_name_check(r->cfg, "model.hf_path", r->cfg->model.hf_path)));
-    return config_collect(r->cfg, hub_name_check(r->cfg, "data.tokenizer_path", r->cfg->data.tokenizer_path));
-}
-
-/* Checks that all ranks see the run folder, and the checkpoint folder if it is outside the run folder. */
-static ott_status check_folder(run *r) {
-    TRY(shared_folder_check(&r->process_group, r->folder.path, "run.dir"));
-    if (file_is_inside(r->folder.checkpoints, r->folder.path)) return OTT_OK;
-    return shared_folder_check(&r->process_group, r->folder.checkpoints, "checkpoint.dir");
-}
-
-static ott_status open_run(run *r) {
-    TRY(open_device(r));
-    config_collect_begin(r->cfg); /* collects all errors, before data or weights are read */
-    ott_status status = collect_errors(r), collected = config_collect_end(r->cfg);
-    TRY(status == OTT_OK ? collected : status);
-    TRY(process_group_open(&r->process_group, r->device, r->cfg));
-    TRY(process_group_check_config(&r->process_group, r->cfg));
-    TRY(freezing_check(r->cfg));
-    TRY(hf_model_configure(r->account, r->cfg, &r->notes));
-    r->asked = *r->cfg;
-    TRY(model_options_resolve(r->cfg, &r->shape));
-    TRY(auto_keys_choose(r->account, &r->process_group, r->device, r->cfg));
-    TRY(data_open(r->account, &r->cancellation, r->cfg, &r->shape.vocab, &r->train_data,
-                  &r->validation_data));
-    TRY(precision_plan_read(r->cfg, &r->precision)); /* max_steps, maybe set by data_open, sets the phases */
-    TRY(check_files(r));
-    TRY(open_folder(r));
-    TRY(check_folder(r));
-    TRY(open_trainer(r));
-    TRY(open_sources(r));
-    if (process_group_is_leader(&r->process_group)) TRY(resume_finalize(r->log, &r->folder, &r->start));
-    TRY(open_progress(r));
-    TRY(open_health(r));
-    TRY(profile_open(r->trainer, r->cfg, r->folder.path, r->process_group.rank, &r->profile));
-    return process_group_is_leader(&r->process_group) ? write_config(r) : OTT_OK;
-}
-
-static void close_run(run *r) {
-    progress_close(&r->progress);
-    checkpoint_writer_close(r->writer);
-    if (r->sources.account) str_free(&r->sources);
-    run_sources_free(&r->files);
-    profile_close(r->profile);
-    health_close(r->health);
-    trainer_close(r->trainer);
-    process_group_close(&r->process_group);
-    device_close(r->device);
-    dataset_close(r->train_data);
-    dataset_close(r->validation_data);
-    resume_close(r->account, &r->start);
-    run_folder_close(&r->folder); /* last: closing releases the lock */
-}
-
 ott_status run_loop(mem *account, const logger *log, config *cfg, const train_hooks *hooks) {
     run r = {.account = account,
              .log = log,
@@ -638,7 +307,7 @@ ott_status run_loop(mem *account, const logger *log, config *cfg, const train_ho
     TRY_OUT(process_group_join(account, log, cfg, &r.process_group));
     r.log = &r.process_group.log;
     r.cancellation = (cancellation){.log = r.log, .stop = has_stop_request, .user = &r};
-    TRY_OUT(open_run(&r));
+    TRY_OUT(run_open(&r));
     run_log_write_start(&(run_log_start){.log = r.log,
                                          .mesh = &r.process_group.mesh,
                                          .cfg = cfg,
@@ -648,7 +317,7 @@ ott_status run_loop(mem *account, const logger *log, config *cfg, const train_ho
                                          .need = &r.need,
                                          .need_fp8 = &r.need_fp8,
                                          .peak_flops = r.progress.peak_flops,
-                                         .peak_unit = backend_peak_unit(r.device, product_format(&r))});
+                                         .peak_unit = backend_peak_unit(r.device, run_product_format(&r))});
     TRY_OUT(run_steps(&r));
     TRY_OUT(profile_finish(r.profile));
     TRY_OUT(write_summary(&r));
@@ -663,6 +332,6 @@ ott_status run_loop(mem *account, const logger *log, config *cfg, const train_ho
     TRY_OUT(process_group_barrier(&r.process_group)); /* no rank ends before the last checkpoint is written */
 out:
     if (status != OTT_OK) process_group_abort(&r.process_group, status);
-    close_run(&r);
+    run_close(&r);
     return status;
 }
