@@ -1,4 +1,4 @@
-/* folders/gguf_describe: llama.cpp's architectures and GGUF metadata. Internal to src/checkpoint. */
+/* folders/gguf_describe: llama.cpp's architectures and GGUF metadata. Internal to src/folders. */
 #ifndef FOLDERS_GGUF_DESCRIBE_H
 #define FOLDERS_GGUF_DESCRIBE_H
 

@@ -1,6 +1,6 @@
 /*
  * folders/json_file: JSON files with a checksum. The last member "crc32c" is the CRC-32C of all other
- * members, printed compactly with sorted keys. Internal to src/checkpoint.
+ * members, printed compactly with sorted keys. Internal to src/folders.
  */
 #ifndef FOLDERS_JSON_FILE_H
 #define FOLDERS_JSON_FILE_H

@@ -1,6 +1,6 @@
 /*
  * folders/tensors: the tensors of one safetensors file of a checkpoint: their names in the file, and the
- * memory that they are written from or read into. Internal to src/checkpoint.
+ * memory that they are written from or read into. Internal to src/folders.
  */
 #ifndef FOLDERS_TENSORS_H
 #define FOLDERS_TENSORS_H

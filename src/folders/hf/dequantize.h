@@ -1,7 +1,7 @@
 /*
  * folders/hf/dequantize: dequantizes FP8 weights of a Hugging Face folder to fp32: weight = code * scale,
  * rounded once. Reads the layouts that folders/hf/fp8 writes: one scale per tensor, per row or per 128x128
- * block, stored as NAME_scale or NAME_scale_inv. Internal to src/checkpoint.
+ * block, stored as NAME_scale or NAME_scale_inv. Internal to src/folders.
  */
 #ifndef FOLDERS_HF_DEQUANTIZE_H
 #define FOLDERS_HF_DEQUANTIZE_H

@@ -1,6 +1,6 @@
 /*
  * folders/hf/fp8: exports the matrices of the blocks in FP8, as vLLM, SGLang and transformers read them:
- * codes, scales and quantization_config. Internal to src/checkpoint.
+ * codes, scales and quantization_config. Internal to src/folders.
  *
  * A scale is a dequantization factor: weight = code * scale. Serving programs use scale = amax / 448 and code
  * = weight / scale, each rounded once from the fp32 master, with amax at least 1e-12 (as vLLM and torchao).

@@ -1,7 +1,7 @@
 /*
  * folders/hf/frozen: copies the scales of FP8 weights from a Hugging Face folder to frozen parameters that
  * stay in FP8 (nn/linear/frozen.h). A scale of the folder may become several equal scales of the parameter.
- * Internal to src/checkpoint.
+ * Internal to src/folders.
  */
 #ifndef FOLDERS_HF_FROZEN_H
 #define FOLDERS_HF_FROZEN_H

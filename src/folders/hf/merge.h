@@ -1,6 +1,6 @@
 /*
  * folders/hf/merge: merges an adapter (nn/linear/lora.h) into its weight while the weight is written: W +
- * scale B A, piece by piece. Needs no copy of the weight. Internal to src/checkpoint.
+ * scale B A, piece by piece. Needs no copy of the weight. Internal to src/folders.
  */
 #ifndef FOLDERS_HF_MERGE_H
 #define FOLDERS_HF_MERGE_H

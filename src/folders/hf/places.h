@@ -1,7 +1,7 @@
 /*
  * folders/hf/places: maps a model's parameters to the tensors of a Hugging Face folder. Model and folder
  * may differ: q, k and v (or gate and up) are fused or separate, the experts of a layer are one tensor or one
- * each, and some families store matrices transposed. Internal to src/checkpoint.
+ * each, and some families store matrices transposed. Internal to src/folders.
  */
 #ifndef FOLDERS_HF_PLACES_H
 #define FOLDERS_HF_PLACES_H
