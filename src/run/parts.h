@@ -47,8 +47,8 @@ typedef struct run {
     bool stopping, stopped; /* stopping: a stop was requested; stopped: the request has ended the run */
 } run;
 
-/* Opens all parts, from the device to the profile. Resumes from a checkpoint if the configuration asks for it.
-   The caller has set account, log, cfg, hooks, process_group, cancellation, saved_step and freezing. */
+/* Opens all parts, from the device to the profile. Resumes from a checkpoint if the configuration asks for
+   it. The caller has set account, log, cfg, hooks, process_group, cancellation, saved_step and freezing. */
 ott_status run_open(run *r);
 void run_close(run *r); /* closes the parts that are open */
 /* Creates the run folder again if it was removed or renamed while the run uses it. */
