@@ -51,10 +51,6 @@ struct threads_group {
     char reason[256];
 };
 
-static rank_state *rank_of(group *g) {
-    return (rank_state *)g;
-}
-
 /* ---- failing; all with the lock held ---- */
 
 /* Fails the group: all current and later waits return an error. The first reason is kept. */
@@ -66,13 +62,6 @@ static void fail_all(threads_group *s, const char *reason) {
 
 static ott_status fail_group(const threads_group *s) {
     return status_fail(OTT_ERR_RANK, "%s", s->reason);
-}
-
-static struct timespec deadline(const threads_group *s) {
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    double end = (double)t.tv_sec + (double)t.tv_nsec * 1e-9 + s->timeout;
-    return (struct timespec){.tv_sec = (time_t)end, .tv_nsec = (long)((end - (double)(time_t)end) * 1e9)};
 }
 
 /* A condition that a rank waits for: the arrival of all ranks, or of a message. */
@@ -109,7 +98,11 @@ static bool has_left(const condition *c) {
 /* Waits until the condition holds. Fails on timeout, if a needed rank has left, or if a rank has failed. */
 static ott_status wait_until(const condition *c) {
     threads_group *s = c->self->shared;
-    struct timespec end = deadline(s);
+    struct timespec end;
+    clock_gettime(CLOCK_MONOTONIC, &end);
+    double seconds = (double)end.tv_sec + (double)end.tv_nsec * 1e-9 + s->timeout;
+    end.tv_sec = (time_t)seconds;
+    end.tv_nsec = (long)((seconds - (double)end.tv_sec) * 1e9);
     char text[256];
     while (!c->holds(c)) {
         if (s->failed) return fail_group(s);
@@ -124,33 +117,17 @@ static ott_status wait_until(const condition *c) {
     return OTT_OK;
 }
 
-/* ---- meetings ---- */
-
-static ott_status open_meeting(threads_group *s, int64_t number, meeting **out) {
-    meeting *m;
-    TRY(mem_alloc(s->account, MEM_COMM, (int64_t)sizeof(meeting) + s->size * (int64_t)sizeof(contribution),
-                  "a collective", &m));
-    m->number = number;
-    m->from = (contribution *)(m + 1);
-    m->next = s->meetings;
-    s->meetings = *out = m;
-    return OTT_OK;
+static void free_contribution(const threads_group *s, contribution *c) {
+    mem_free(s->account, c->data);
+    mem_free(s->account, c->input_rows);
 }
 
 static void close_meeting(threads_group *s, meeting *m) {
     meeting **at = &s->meetings;
     while (*at != m) at = &(*at)->next;
     *at = m->next;
-    for (int r = 0; r < s->size; r++) {
-        mem_free(s->account, m->from[r].data);
-        mem_free(s->account, m->from[r].input_rows);
-    }
+    for (int r = 0; r < s->size; r++) free_contribution(s, &m->from[r]);
     mem_free(s->account, m);
-}
-
-/* Returns the number of rows that rank `from` sends to rank `to`. */
-static int64_t rows_between(const contribution *from, int size, int to) {
-    return group_part_rows(from->input_rows, from->call.input.rows, size, to);
 }
 
 /* True if two ranks call the same collective, with matching arguments. */
@@ -191,23 +168,26 @@ static ott_status copy_input(const threads_group *s, exec *cx, const collective 
     return OTT_OK;
 }
 
-static void free_contribution(const threads_group *s, contribution *c) {
-    mem_free(s->account, c->data);
-    mem_free(s->account, c->input_rows);
-}
-
 /* Adds a rank's input to the meeting (shared state) of its next collective. Call with the lock held. */
 static ott_status join_meeting(rank_state *self, const contribution *own, meeting **out) {
     threads_group *s = self->shared;
     if (s->failed) return fail_group(s);
     meeting *m = s->meetings;
     while (m && m->number != self->number) m = m->next;
+    if (!m) {
+        TRY(mem_alloc(s->account, MEM_COMM,
+                      (int64_t)sizeof(meeting) + s->size * (int64_t)sizeof(contribution), "a collective",
+                      &m));
+        m->number = self->number;
+        m->from = (contribution *)(m + 1);
+        m->next = s->meetings;
+        s->meetings = m;
+    }
     *out = m;
-    if (!*out) TRY(open_meeting(s, self->number, out));
-    (*out)->from[self->group.rank] = *own;
-    (*out)->arrived++;
+    m->from[self->group.rank] = *own;
+    m->arrived++;
     self->number++;
-    check_agreement(s, *out, self->group.rank);
+    check_agreement(s, m, self->group.rank);
     pthread_cond_broadcast(&s->changed);
     return OTT_OK;
 }
@@ -228,7 +208,7 @@ static ott_status post_message(rank_state *self, const contribution *own) {
 }
 
 static ott_status start_collective(group *g, exec *cx, group_request *request) {
-    rank_state *self = rank_of(g);
+    rank_state *self = (rank_state *)g;
     threads_group *s = self->shared;
     contribution own = {0};
     meeting *m = NULL;
@@ -272,7 +252,8 @@ static ott_status give_parts(exec *cx, const meeting *m, const group *g, const c
     bool gather = call->kind == COLLECTIVE_ALL_GATHER;
     for (int r = 0; r < g->size; r++) {
         const contribution *from = &m->from[r];
-        int64_t rows = gather ? from->call.input.rows : rows_between(from, g->size, g->rank);
+        int64_t rows = gather ? from->call.input.rows
+                              : group_part_rows(from->input_rows, from->call.input.rows, g->size, g->rank);
         int64_t expected = group_part_rows(call->output_rows, call->output.rows, g->size, r);
         if (rows != expected)
             return status_fail(OTT_ERR_RANK, "%s number %lld: rank %d sends %lld rows, rank %d expects %lld",
@@ -342,32 +323,26 @@ static bool is_sender(const condition *c, int rank) {
     return rank == c->call->peer;
 }
 
-static ott_status take_message(rank_state *self, const collective *call, message **out) {
+static ott_status wait_receive(rank_state *self, exec *cx, const collective *call) {
     threads_group *s = self->shared;
     condition c = {.holds = message_arrived, .needs = is_sender, .self = self, .call = call};
+    message *m = NULL;
     pthread_mutex_lock(&s->lock);
     ott_status status = wait_until(&c);
     if (status == OTT_OK) {
         message **at = find_message(&c);
-        *out = *at;
-        *at = (*at)->next;
+        m = *at;
+        *at = m->next;
     }
     pthread_mutex_unlock(&s->lock);
-    return status;
-}
-
-static ott_status wait_receive(rank_state *self, exec *cx, const collective *call) {
-    threads_group *s = self->shared;
-    message *m = NULL;
-    TRY(take_message(self, call, &m));
+    TRY(status);
     bool fits = m->shape.rows == call->output.rows && m->shape.columns == call->output.columns &&
                 m->shape.dtype == call->output.dtype;
-    ott_status status =
-        fits ? device_copy_in(cx->device, call->output.data, m->data, tensor_bytes(call->output))
-             : status_fail(OTT_ERR_RANK, "rank %d sends %lld x %lld %s, rank %d expects %lld x %lld %s",
-                           call->peer, (long long)m->shape.rows, (long long)m->shape.columns,
-                           dtype_name(m->shape.dtype), self->group.rank, (long long)call->output.rows,
-                           (long long)call->output.columns, dtype_name(call->output.dtype));
+    status = fits ? device_copy_in(cx->device, call->output.data, m->data, tensor_bytes(call->output))
+                  : status_fail(OTT_ERR_RANK, "rank %d sends %lld x %lld %s, rank %d expects %lld x %lld %s",
+                                call->peer, (long long)m->shape.rows, (long long)m->shape.columns,
+                                dtype_name(m->shape.dtype), self->group.rank, (long long)call->output.rows,
+                                (long long)call->output.columns, dtype_name(call->output.dtype));
     if (status != OTT_OK) {
         pthread_mutex_lock(&s->lock);
         fail_all(s, status_text());
@@ -381,15 +356,15 @@ static ott_status wait_receive(rank_state *self, exec *cx, const collective *cal
 static ott_status wait_collective(group *g, exec *cx, group_request *request) {
     switch (request->call.kind) {
     case COLLECTIVE_SEND: return OTT_OK;
-    case COLLECTIVE_RECEIVE: return wait_receive(rank_of(g), cx, &request->call);
-    default: return wait_meeting(rank_of(g), cx, request);
+    case COLLECTIVE_RECEIVE: return wait_receive((rank_state *)g, cx, &request->call);
+    default: return wait_meeting((rank_state *)g, cx, request);
     }
 }
 
 /* ---- open and close ---- */
 
 static void leave_group(group *g) {
-    rank_state *self = rank_of(g);
+    rank_state *self = (rank_state *)g;
     pthread_mutex_lock(&self->shared->lock);
     self->gone = true;
     pthread_cond_broadcast(&self->shared->changed);
@@ -397,15 +372,6 @@ static void leave_group(group *g) {
 }
 
 static const group_table table = {.start = start_collective, .wait = wait_collective, .close = leave_group};
-
-static void open_lock(threads_group *s) {
-    pthread_condattr_t monotonic;
-    pthread_mutex_init(&s->lock, NULL);
-    pthread_condattr_init(&monotonic);
-    pthread_condattr_setclock(&monotonic, CLOCK_MONOTONIC);
-    pthread_cond_init(&s->changed, &monotonic);
-    pthread_condattr_destroy(&monotonic);
-}
 
 ott_status threads_group_open(mem *account, int ranks, double timeout, threads_group **out) {
     threads_group *s;
@@ -419,7 +385,12 @@ ott_status threads_group_open(mem *account, int ranks, double timeout, threads_g
     s->ranks = (rank_state *)(s + 1);
     for (int r = 0; r < ranks; r++)
         s->ranks[r] = (rank_state){.group = {.table = &table, .rank = r, .size = ranks}, .shared = s};
-    open_lock(s);
+    pthread_condattr_t monotonic;
+    pthread_mutex_init(&s->lock, NULL);
+    pthread_condattr_init(&monotonic);
+    pthread_condattr_setclock(&monotonic, CLOCK_MONOTONIC);
+    pthread_cond_init(&s->changed, &monotonic);
+    pthread_condattr_destroy(&monotonic);
     *out = s;
     return OTT_OK;
 }
