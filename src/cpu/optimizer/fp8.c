@@ -1,5 +1,5 @@
 /* cpu/optimizer/fp8: AdamW with moments in FP8 (tensor/rules/moment.h), group by group. */
-#include "cpu/optimizer/adamw.h"
+#include "cpu/optimizer/stochastic.h"
 #include "tensor/rules/moment_check.h"
 
 /* ---- functions of tensor/rules/moment.h for 16 lanes, bit for bit ---- */
@@ -40,8 +40,6 @@ SIMD v16 moment16_expanded(v16 x, const moment_scale *s) {
     return v16_select(v16_lt(magnitude, v16_set1(FLT_MIN)), v16_zero(), moment16_signed(y, x));
 }
 
-/* ---- a group ---- */
-
 /* Moment 1 or moment 2 of a group, after the update. */
 typedef struct moment_group {
     float x[MOMENT_GROUP];
@@ -49,10 +47,10 @@ typedef struct moment_group {
     v16i least;  /* largest value of 0x7fffffff - bits of a normal magnitude, in each lane; 0: none yet */
 } moment_group;
 
-SIMD void put_moment(moment_group *g, int64_t at, v16 x) {
+SIMD void measure_moment(moment_group *g, int64_t at) {
+    v16 x = v16_load(g->x + at);
     v16i magnitude = v16_bits(v16_abs(x));
     v16m is_small = v16i_gt(v16i_set1(0x00800000u), magnitude);
-    v16_store(g->x + at, x);
     g->largest = v16_amax(g->largest, x);
     g->least =
         v16i_umax(g->least, v16i_select(is_small, v16i_set1(0), v16i_xor(magnitude, v16i_set1(0x7fffffffu))));
@@ -73,12 +71,10 @@ SIMD void store_moment(const moment_group *g, uint8_t *codes, float *group_scale
     });
 }
 
-/* ---- AdamW ---- */
-
 typedef struct adamw_job {
-    tensor param, grad, moment1, group_scales1, moment2, group_scales2;
-    adamw_constants constants;
-    int64_t first, row_step;
+    const adamw_fp8_args *a;
+    update_constants constants;
+    uint64_t update;
 } adamw_job;
 
 /* A group of `count` elements in each tensor. index: the first element's index in the full parameter. */
@@ -92,64 +88,72 @@ typedef struct adamw_place {
 
 SIMD void adamw_group(const adamw_job *j, ott_dtype param, ott_dtype grad, const adamw_place *at) {
     moment_group first = {.largest = v16_zero(), .least = v16i_set1(0)}, second = first;
-    const adamw_lanes c = adamw_lanes_of(&j->constants);
+    float p[MOMENT_GROUP], g[MOMENT_GROUP];
+    const update_options o = *j->constants.o;
+    update_constants c = j->constants;
     draws16 draws;
+    c.o = &o;
     BY_16(i, lanes, at->count, {
-        v16 p = v16_get(at->param, param, i, lanes), g = v16_get(at->grad, grad, i, lanes);
-        v16 m = moment16_decode(v16_load_fp8_n(at->codes1 + i, OTT_E4M3, lanes), at->group_scales1[0],
-                                at->group_scales1[1]);
-        v16 v = moment16_decode(v16_load_fp8_n(at->codes2 + i, OTT_E4M3, lanes), at->group_scales2[0],
-                                at->group_scales2[1]);
-        adamw_update(&c, g, &p, &m, &v);
-        if (param != OTT_F32)
-            draws16_take(&draws, j->constants.seed, j->constants.update, at->index + i, STOCHASTIC_SUM_PARAM);
-        v16_put(at->param, param, i, adamw_round(p, param, &draws, STOCHASTIC_PARAM), lanes);
-        put_moment(&first, i, m);
-        put_moment(&second, i, v);
+        v16_store(p + i, v16_get(at->param, param, i, lanes));
+        v16_store(g + i, v16_get(at->grad, grad, i, lanes));
+        v16_store(first.x + i, moment16_decode(v16_load_fp8_n(at->codes1 + i, OTT_E4M3, lanes),
+                                               at->group_scales1[0], at->group_scales1[1]));
+        v16_store(second.x + i, moment16_decode(v16_load_fp8_n(at->codes2 + i, OTT_E4M3, lanes),
+                                                at->group_scales2[0], at->group_scales2[1]));
+    });
+    for (int64_t i = 0; i < at->count; i++) {
+        update_element e = {p[i], g[i], {first.x[i], second.x[i]}};
+        update_adamw(&c, &e);
+        p[i] = e.p;
+        first.x[i] = e.slot[0];
+        second.x[i] = e.slot[1];
+    }
+    BY_16(i, lanes, at->count, {
+        v16 x = v16_load(p + i);
+        if (param != OTT_F32) {
+            draws16_take(&draws, j->a->seed, j->update, at->index + i, STOCHASTIC_SUM_PARAM);
+            x = draws16_round(&draws, x, STOCHASTIC_PARAM);
+        }
+        v16_put(at->param, param, i, x, lanes);
+        measure_moment(&first, i);
+        measure_moment(&second, i);
     });
     store_moment(&first, at->codes1, at->group_scales1, at->count);
     store_moment(&second, at->codes2, at->group_scales2, at->count);
 }
 
-static adamw_place place_of(const adamw_job *j, int64_t row, int64_t number) {
-    int64_t column = number * MOMENT_GROUP, left = j->param.columns - column;
-    return (adamw_place){.param = adamw_element(&j->param, row, column),
-                         .grad = adamw_element(&j->grad, row, column),
-                         .codes1 = adamw_element(&j->moment1, row, column),
-                         .codes2 = adamw_element(&j->moment2, row, column),
-                         .group_scales1 = adamw_element(&j->group_scales1, row, number * MOMENT_SCALES),
-                         .group_scales2 = adamw_element(&j->group_scales2, row, number * MOMENT_SCALES),
-                         .index = j->first + row * j->row_step + column,
+static adamw_place place_of(const adamw_fp8_args *a, int64_t row, int64_t number) {
+    int64_t column = number * MOMENT_GROUP, left = a->param->columns - column;
+    return (adamw_place){.param = row_element(a->param, row, column),
+                         .grad = row_element(a->grad, row, column),
+                         .codes1 = row_element(a->moment1, row, column),
+                         .codes2 = row_element(a->moment2, row, column),
+                         .group_scales1 = row_element(a->group_scales1, row, number * MOMENT_SCALES),
+                         .group_scales2 = row_element(a->group_scales2, row, number * MOMENT_SCALES),
+                         .index = a->first + row * a->row_step + column,
                          .count = left < MOMENT_GROUP ? left : MOMENT_GROUP};
 }
 
-static void adamw_task(void *argument, int thread, int threads) {
+static void adamw_fp8_task(void *argument, int thread, int threads) {
     const adamw_job *j = argument;
-    int64_t groups = j->group_scales1.columns / MOMENT_SCALES, begin, end;
-    pool_share(j->param.rows * groups, 1, thread, threads, &begin, &end);
+    const adamw_fp8_args *a = j->a;
+    int64_t groups = a->group_scales1->columns / MOMENT_SCALES, begin, end;
+    pool_share(a->param->rows * groups, 1, thread, threads, &begin, &end);
     for (int64_t g = begin; g < end; g++) {
-        adamw_place at = place_of(j, g / groups, g % groups);
-        if (j->param.dtype == OTT_BF16)
-            adamw_group(j, OTT_BF16, j->grad.dtype, &at);
+        adamw_place at = place_of(a, g / groups, g % groups);
+        if (a->param->dtype == OTT_BF16)
+            adamw_group(j, OTT_BF16, a->grad->dtype, &at);
         else
-            adamw_group(j, OTT_F32, j->grad.dtype, &at);
+            adamw_group(j, OTT_F32, a->grad->dtype, &at);
     }
 }
 
 ott_status ISA(adamw_fp8)(exec *cx, const adamw_fp8_args *a) {
+    const float *state = a->state->data; /* the values of tensor/step_state.h */
+    const update_options o = ADAM_OPTIONS(a);
     TRY(moment_check(a));
-    if (((const float *)a->state->data)[STEP_SKIP] != 0.0f) return OTT_OK;
-    adamw_job j = {
-        .param = *a->param,
-        .grad = *a->grad,
-        .moment1 = *a->moment1,
-        .group_scales1 = *a->group_scales1,
-        .moment2 = *a->moment2,
-        .group_scales2 = *a->group_scales2,
-        .constants = ADAMW_CONSTANTS(a),
-        .first = a->first,
-        .row_step = a->row_step,
-    };
-    cpu_run_sized(cx, tensor_count(j.param), adamw_task, &j);
+    if (state[STEP_SKIP] != 0.0f) return OTT_OK;
+    adamw_job j = {a, update_constants_of(&o, state), step_state_update(state)};
+    cpu_run_sized(cx, tensor_count(*a->param), adamw_fp8_task, &j);
     return OTT_OK;
 }

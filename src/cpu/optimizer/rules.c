@@ -1,7 +1,5 @@
-/* cpu/optimizer/rules: update rules other than AdamW, as tensor/rules/update.h defines them for an element,
-   and Muon's ops around its matrix products. */
+/* cpu/optimizer/rules: the update rules of tensor/rules/update.h, and Muon's ops around its products. */
 #include "cpu/optimizer/stochastic.h"
-#include "tensor/rules/update.h"
 
 enum { PARAM, GRAD, SLOT /* first of three state slots */, TENSORS = SLOT + 3 };
 
@@ -45,7 +43,13 @@ typedef struct update_job {
     bool narrow, rounds; /* narrow: a tensor is bf16; rounds: the parameter or a state tensor is bf16 */
 } update_job;
 
-/* Defines the loop over a row for a rule with `slots` state tensors. The compiler vectorizes it. */
+/* Prefetches 4096 bytes ahead into the second-level cache. Without this the loop would wait for memory: the
+   arrays are larger than the caches, and the hardware prefetcher stops at the end of a page. */
+#define FETCH(array, i, written) __builtin_prefetch((const char *)((array) + (i)) + 4096, written, 2)
+
+enum { LINE = 16, BLOCK = 64 }; /* elements of a cache line; elements that are fetched together */
+
+/* Defines the loop over a row for a rule with `slots` state tensors. The inner loop is vectorized. */
 #define UPDATE_ROW(rule, slots)                                                                              \
     static void rule##_row(const update_constants *constants, update_row r, int64_t count) {                 \
         const update_options o = *constants->o;                                                              \
@@ -54,19 +58,29 @@ typedef struct update_job {
                         *restrict s2 = r.slot[2];                                                            \
         const float *restrict g = r.g;                                                                       \
         c.o = &o;                                                                                            \
-        for (int64_t i = 0; i < count; i++) {                                                                \
-            update_element e = {                                                                             \
-                p[i],                                                                                        \
-                g[i],                                                                                        \
-                {(slots) > 0 ? s0[i] : 0.0f, (slots) > 1 ? s1[i] : 0.0f, (slots) > 2 ? s2[i] : 0.0f}};       \
-            update_##rule(&c, &e);                                                                           \
-            p[i] = e.p;                                                                                      \
-            if ((slots) > 0) s0[i] = e.slot[0];                                                              \
-            if ((slots) > 1) s1[i] = e.slot[1];                                                              \
-            if ((slots) > 2) s2[i] = e.slot[2];                                                              \
+        for (int64_t first = 0, end; first < count; first = end) {                                           \
+            end = count - first < BLOCK ? count : first + BLOCK;                                             \
+            for (int64_t i = first; i < end; i += LINE) {                                                    \
+                FETCH(p, i, 1), FETCH(g, i, 0);                                                              \
+                if ((slots) > 0) FETCH(s0, i, 1);                                                            \
+                if ((slots) > 1) FETCH(s1, i, 1);                                                            \
+                if ((slots) > 2) FETCH(s2, i, 1);                                                            \
+            }                                                                                                \
+            for (int64_t i = first; i < end; i++) {                                                          \
+                update_element e = {                                                                         \
+                    p[i],                                                                                    \
+                    g[i],                                                                                    \
+                    {(slots) > 0 ? s0[i] : 0.0f, (slots) > 1 ? s1[i] : 0.0f, (slots) > 2 ? s2[i] : 0.0f}};   \
+                update_##rule(&c, &e);                                                                       \
+                p[i] = e.p;                                                                                  \
+                if ((slots) > 0) s0[i] = e.slot[0];                                                          \
+                if ((slots) > 1) s1[i] = e.slot[1];                                                          \
+                if ((slots) > 2) s2[i] = e.slot[2];                                                          \
+            }                                                                                                \
         }                                                                                                    \
     }
 
+UPDATE_ROW(adamw, 2)
 UPDATE_ROW(lion, 1)
 UPDATE_ROW(sgd, 1)
 UPDATE_ROW(adam, 2)
@@ -138,8 +152,7 @@ static void update_task(void *argument, int thread, int threads) {
     row_share s = row_share_of(j->t[PARAM].rows, j->t[PARAM].columns, thread, threads);
     for (int64_t i = s.row; i < s.row_end; i++) {
         char *at[TENSORS] = {0};
-        for (int k = 0; k < j->rule.tensors; k++)
-            at[k] = (char *)row_of(&j->t[k], i) + s.column * dtype_bytes(j->t[k].dtype);
+        for (int k = 0; k < j->rule.tensors; k++) at[k] = row_element(&j->t[k], i, s.column);
         if (j->narrow) {
             update_chunks(j, at, j->place.first + i * j->place.row_step + s.column, s.columns);
             continue;
@@ -170,6 +183,17 @@ static ott_status run_rule(exec *cx, update_rule rule, const update_options *o, 
     return OTT_OK;
 }
 
+ott_status ISA(adamw)(exec *cx, const adamw_args *a) {
+    static const update_rule rule = {
+        .row = adamw_row, .tensors = 4, .param_draw = STOCHASTIC_PARAM, .sums = STOCHASTIC_SUM_PARAM};
+    const update_options o = ADAM_OPTIONS(a);
+    TRY(run_rule(cx, rule, &o, a->state, PLACE(a),
+                 (const tensor *[]){a->param, a->grad, a->moment1, a->moment2}));
+    if (!a->q) return OTT_OK;
+    if (qtensor_has_codes(a->q)) return ISA(quantize)(cx, &(quantize_args){.x = a->param, .q = a->q});
+    return ISA(amax)(cx, &(amax_args){.x = a->param, .q = a->q});
+}
+
 ott_status ISA(lion)(exec *cx, const lion_args *a) {
     static const update_rule rule = {
         .row = lion_row, .tensors = 3, .param_draw = STOCHASTIC_PARAM, .sums = STOCHASTIC_SUM_PARAM};
@@ -187,8 +211,7 @@ ott_status ISA(sgd)(exec *cx, const sgd_args *a) {
 ott_status ISA(adam)(exec *cx, const adam_args *a) {
     static const update_rule rule = {
         .row = adam_row, .tensors = 4, .param_draw = STOCHASTIC_PARAM, .sums = STOCHASTIC_SUM_PARAM};
-    const update_options o = {
-        .beta1 = a->beta1, .beta2 = a->beta2, .epsilon = a->epsilon, .weight_decay = a->weight_decay};
+    const update_options o = ADAM_OPTIONS(a);
     return run_rule(cx, rule, &o, a->state, PLACE(a),
                     (const tensor *[]){a->param, a->grad, a->moment1, a->moment2});
 }
@@ -196,8 +219,7 @@ ott_status ISA(adam)(exec *cx, const adam_args *a) {
 ott_status ISA(schedule_free)(exec *cx, const schedule_free_args *a) {
     static const update_rule rule = {
         .row = schedule_free_row, .tensors = 5, .has_point = true, .sums = STOCHASTIC_SUM_ITERATES};
-    const update_options o = {
-        .beta1 = a->beta1, .beta2 = a->beta2, .epsilon = a->epsilon, .weight_decay = a->weight_decay};
+    const update_options o = ADAM_OPTIONS(a);
     return run_rule(cx, rule, &o, a->state, PLACE(a),
                     (const tensor *[]){a->param, a->grad, a->z, a->x, a->moment2});
 }
@@ -210,8 +232,6 @@ ott_status ISA(muon_momentum)(exec *cx, const muon_momentum_args *a) {
     return run_rule(cx, rule, &o, a->state, PLACE(a), (const tensor *[]){a->momentum, a->grad});
 }
 
-/* ---- linear interpolation ---- */
-
 static void lerp_task(void *argument, int thread, int threads) {
     const lerp_args *a = argument;
     const tensor *t[] = {a->from, a->to, a->y};
@@ -219,7 +239,7 @@ static void lerp_task(void *argument, int thread, int threads) {
     row_share s = row_share_of(a->y->rows, a->y->columns, thread, threads);
     for (int64_t r = s.row; r < s.row_end; r++) {
         char *at[3];
-        for (int k = 0; k < 3; k++) at[k] = (char *)row_of(t[k], r) + s.column * dtype_bytes(t[k]->dtype);
+        for (int k = 0; k < 3; k++) at[k] = row_element(t[k], r, s.column);
         BY_16(i, lanes, s.columns, {
             v16 from = v16_get(at[0], t[0]->dtype, i, lanes), to = v16_get(at[1], t[1]->dtype, i, lanes);
             v16_put(at[2], t[2]->dtype, i, v16_fma(v16_sub(to, from), weight, from), lanes);
@@ -241,9 +261,9 @@ static void muon_direction_task(void *argument, int thread, int threads) {
     v16 factor = v16_set1(a->factor), clip = v16_set1(((const float *)a->state->data)[STEP_CLIP]);
     row_share s = row_share_of(a->y->rows, a->y->columns, thread, threads);
     for (int64_t i = s.row; i < s.row_end; i++) {
-        const char *m = (char *)row_of(a->momentum, i) + s.column * dtype_bytes(M);
-        const char *g = (char *)row_of(a->grad, i) + s.column * dtype_bytes(G);
-        char *y = (char *)row_of(a->y, i) + s.column * dtype_bytes(Y);
+        const char *m = row_element(a->momentum, i, s.column);
+        const char *g = row_element(a->grad, i, s.column);
+        char *y = row_element(a->y, i, s.column);
         BY_16(k, lanes, s.columns, {
             v16 clipped = v16_mul(v16_get(g, G, k, lanes), clip);
             v16_put(y, Y, k, v16_fma(v16_get(m, M, k, lanes), factor, clipped), lanes);
@@ -262,8 +282,8 @@ static void muon_normalize_task(void *argument, int thread, int threads) {
     v16 norm = v16_set1(sqrtf(*(const float *)a->sum_squares->data) + 1e-7f);
     row_share s = row_share_of(a->x->rows, a->x->columns, thread, threads);
     for (int64_t i = s.row; i < s.row_end; i++) {
-        const char *x = (char *)row_of(a->x, i) + s.column * dtype_bytes(a->x->dtype);
-        char *y = (char *)row_of(a->y, i) + s.column * dtype_bytes(a->y->dtype);
+        const char *x = row_element(a->x, i, s.column);
+        char *y = row_element(a->y, i, s.column);
         WITH_DTYPE(a->y->dtype, Y, BY_16(k, lanes, s.columns, {
                        v16_put(y, Y, k, v16_div(v16_get(x, a->x->dtype, k, lanes), norm), lanes);
                    }));
@@ -285,8 +305,8 @@ static void muon_task(void *argument, int thread, int threads) {
     v16 size = v16_set1(state[STEP_LEARNING_RATE] * a->scale);
     row_share s = row_share_of(a->param->rows, a->param->columns, thread, threads);
     for (int64_t i = s.row; i < s.row_end; i++) {
-        char *p = (char *)row_of(a->param, i) + s.column * dtype_bytes(P);
-        const char *u = (char *)row_of(a->update, i) + s.column * dtype_bytes(a->update->dtype);
+        char *p = row_element(a->param, i, s.column);
+        const char *u = row_element(a->update, i, s.column);
         int64_t index = a->first + i * a->row_step + s.column;
         WITH_DTYPE(a->update->dtype, U, BY_16(k, lanes, s.columns, {
                        v16 x = v16_get(p, P, k, lanes);

@@ -6,6 +6,7 @@
 
 #include "cpu/rows.h"
 #include "tensor/rules/stochastic.h"
+#include "tensor/rules/update.h"
 
 /* A 64-bit random draw for each of 16 elements: word[0] has the lower 32 bits, word[1] the upper 32 bits. */
 typedef struct draws16 {
@@ -28,6 +29,14 @@ SIMD v16 draws16_round(draws16 *d, v16 x, int which) {
     draw = which % 2 ? v16i_shr(draw, 16) : v16i_and(draw, v16i_set1(0xffffu));
     v16i bits = v16i_and(v16i_add(v16_bits(x), draw), v16i_set1(0xffff0000u));
     return v16_select(v16_isnan(x), x, v16_from_bits(bits));
+}
+
+/* Options of the ops adamw, adamw_fp8, adam and schedule_free with arguments `a`. */
+#define ADAM_OPTIONS(a)                                                                                      \
+    { .beta1 = (a)->beta1, .beta2 = (a)->beta2, .epsilon = (a)->epsilon, .weight_decay = (a)->weight_decay }
+
+static inline void *row_element(const tensor *t, int64_t row, int64_t column) {
+    return (char *)row_of(t, row) + column * dtype_bytes(t->dtype);
 }
 
 #endif
