@@ -96,7 +96,7 @@ typedef struct unit {
     int64_t head, query, count;
 } unit;
 
-static void start_block(const forward_job *j, const unit *u, forward_buffers *w) {
+static void start_forward_block(const forward_job *j, const unit *u, forward_buffers *w) {
     int64_t width = j->s.width, score_width = j->s.score_width, capacity = padded_lanes(u->count);
     w->least_query = pack_operand(j->a->q, query_row(&j->s, &u->d, u->query), u->count,
                                   u->head * j->s.head_dim, &j->s, capacity, w->output);
@@ -165,7 +165,7 @@ static void rescale(float *output, int64_t width, const float *factor) {
 
 /* Processes queries [i, i + QUERY_LANES) with the keys of a tile. row: the row of query i in the block of
    queries; tile: the tile's first key. */
-static void meet_tile(const attention *s, const forward_buffers *w, int64_t i, int64_t row, int64_t tile) {
+static void forward_tile(const attention *s, const forward_buffers *w, int64_t i, int64_t row, int64_t tile) {
     key_range k = visible_keys(s, i, tile);
     if (k.begin >= k.end) return;
     score_keys(w->keys, w->queries + row * s->score_width, k.begin, k.end, s, s->scale, w->scores,
@@ -178,18 +178,8 @@ static void meet_tile(const attention *s, const forward_buffers *w, int64_t i, i
                      w->factor + v);
     float *output = w->output + row * s->width;
     rescale(output, s->width, w->factor);
-    product p = {.a = w->scores,
-                 .a_row = 1,
-                 .a_depth = QUERY_LANES,
-                 .b = w->values,
-                 .ldb = s->width,
-                 .c = output,
-                 .ldc = s->width};
-    band b = {.begin = s->window > 0 ? i - s->window + 1 - tile : 0,
-              .begin_step = s->window > 0,
-              .end = i + 1 - tile,
-              .end_step = 1,
-              .depth = TILE};
+    product p = product_of(w->scores, 1, QUERY_LANES, w->values, output, s->width);
+    band b = band_of_keys(s, i, tile);
     product_banded(p, QUERY_LANES, s->width, &b);
 }
 
@@ -234,8 +224,8 @@ SIMD void score_query(ott_dtype d, const tensor *k, int64_t row, int64_t column,
 }
 
 /* Multiplies output[c] by factor, then adds p[j] * v[j,c] with one fmaf for each visible key j. */
-SIMD void add_values(ott_dtype d, const tensor *v, int64_t row, int64_t column, const attention *s,
-                     const key_range *see, const float *p, float factor, float *output) {
+SIMD void add_weighted_values(ott_dtype d, const tensor *v, int64_t row, int64_t column, const attention *s,
+                              const key_range *see, const float *p, float factor, float *output) {
     BY_16(c, lanes, s->head_dim, {
         v16 sum = v16_mul(v16_load(output + c), v16_set1(factor));
         for (int64_t j = see->begin; j < see->end; j++)
@@ -270,7 +260,8 @@ static void forward_query(const forward_job *j, const unit *u, int64_t i, const 
         for (int64_t n = see.begin; n < see.end; n++) now = scores[n] > now ? scores[n] : now;
         float factor = tile <= first ? 0.0f : fmath_exp(most - now);
         sum = sum * factor + query_exponentials(scores, now);
-        WITH_DTYPE(j->a->v->dtype, D, add_values(D, j->a->v, row, column, s, &see, scores, factor, output));
+        WITH_DTYPE(j->a->v->dtype, D,
+                   add_weighted_values(D, j->a->v, row, column, s, &see, scores, factor, output));
         most = now;
     }
     finish_query(j, u, i, output, most, sum);
@@ -278,16 +269,17 @@ static void forward_query(const forward_job *j, const unit *u, int64_t i, const 
 
 /* ---- a block of queries ---- */
 
-static void forward_block(const forward_job *j, const unit *u, forward_buffers *w) {
+static void forward_query_block(const forward_job *j, const unit *u, forward_buffers *w) {
     const attention *s = &j->s;
     int64_t column = u->head / (s->heads / s->kv_heads) * s->head_dim;
-    start_block(j, u, w);
+    start_forward_block(j, u, w);
     for (int64_t tile = first_key(s->window, u->query) / TILE * TILE; tile < u->query + u->count;
          tile += TILE) {
         int64_t keys = clamp(u->d.length - tile, 0, TILE);
         w->least_key = pack_operand(j->a->k, u->d.first + tile, keys, column, s, TILE, w->keys);
         pack_rows(j->a->v, u->d.first + tile, keys, column, s, TILE, w->values);
-        for (int64_t row = 0; row < u->count; row += QUERY_LANES) meet_tile(s, w, u->query + row, row, tile);
+        for (int64_t row = 0; row < u->count; row += QUERY_LANES)
+            forward_tile(s, w, u->query + row, row, tile);
     }
     for (int64_t i = 0; i < u->count; i++)
         finish_query(j, u, u->query + i, w->output + i * s->width, w->most[i], w->sum[i]);
@@ -295,14 +287,14 @@ static void forward_block(const forward_job *j, const unit *u, forward_buffers *
 
 static void forward_unit(const forward_job *j, const unit *u, forward_buffers *w) {
     if (u->count > SKINNY_QUERIES)
-        forward_block(j, u, w);
+        forward_query_block(j, u, w);
     else
         for (int64_t i = 0; i < u->count; i++) forward_query(j, u, u->query + i, w);
 }
 
 /* Computes this thread's units of work. Each thread has an equal share of the visible (query, key) pairs of
    all documents and heads, in order. A unit belongs to the thread that has its middle pair. */
-static void forward_task(void *argument, int thread, int threads) {
+static void attention_forward_task(void *argument, int thread, int threads) {
     const forward_job *j = argument;
     const attention *s = &j->s;
     forward_buffers w;
@@ -340,6 +332,6 @@ ott_status ISA(attention_forward)(exec *cx, const attention_forward_args *a) {
            (lay_out_forward(s, cpu_scratch(cx, 0), &w) > SCRATCH_FLOATS || too_few_units(s, cpu_threads(cx))))
         s->block /= 2;
     TRY(ISA(attention_fits)("attention_forward", s, lay_out_forward(s, cpu_scratch(cx, 0), &w)));
-    cpu_run_sized(cx, s->pairs * s->heads * s->head_dim, forward_task, &j);
+    cpu_run_sized(cx, s->pairs * s->heads * s->head_dim, attention_forward_task, &j);
     return OTT_OK;
 }

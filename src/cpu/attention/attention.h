@@ -112,8 +112,13 @@ typedef struct product {
     int64_t ldc;
 } product;
 
-/* Loops over the rows or the vectors of a tile of sums, unrolled: the bounds are constants, at most ROWS and
-   VECTORS. */
+/* A product whose rows of b and c have `width` elements. */
+SIMD product product_of(const float *a, int64_t a_row, int64_t a_depth, const float *b, float *c,
+                        int64_t width) {
+    return (product){.a = a, .a_row = a_row, .a_depth = a_depth, .b = b, .ldb = width, .c = c, .ldc = width};
+}
+
+/* Unrolled loops over the rows or vectors of a tile of sums. The bounds are constants. */
 #define EACH_ROW(r, rows)       UNROLL for (int r = 0; r < ROWS; r++) if (r < (rows))
 #define EACH_VECTOR(v, vectors) UNROLL for (int v = 0; v < VECTORS; v++) if (v < (vectors))
 
@@ -161,6 +166,13 @@ SIMD void product_add_wide(product p, int rows, int64_t width, int64_t begin, in
 typedef struct band {
     int64_t begin, begin_step, end, end_step, depth;
 } band;
+
+/* Rows are queries from query i on, terms are the keys of the tile whose first key is `tile`. */
+SIMD band band_of_keys(const attention *s, int64_t i, int64_t tile) {
+    int64_t begin = s->window > 0 ? i - s->window + 1 - tile : 0;
+    return (band){
+        .begin = begin, .begin_step = s->window > 0, .end = i + 1 - tile, .end_step = 1, .depth = TILE};
+}
 
 SIMD int64_t band_begin(const band *b, int64_t r) {
     return clamp(b->begin + r * b->begin_step, 0, b->depth);

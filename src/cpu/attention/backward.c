@@ -92,7 +92,7 @@ static int pack_query_lanes(const tensor *t, int64_t first, int64_t count, int64
     return least;
 }
 
-static void start_block(const backward_job *j, const query_block *q, backward_buffers *w) {
+static void start_backward_block(const backward_job *j, const query_block *q, backward_buffers *w) {
     const attention *s = &j->s;
     int64_t first = q->d.first + q->query, column = q->head * s->head_dim, capacity = padded_lanes(q->count);
     const float *lse = (const float *)row_of(j->a->lse, q->head) + first;
@@ -149,33 +149,16 @@ static void score_tile(const attention *s, const backward_buffers *w, int64_t i,
 
 /* Processes queries [i, i + count) with the keys of a tile. row: the row of query i in the block of queries;
    tile: the tile's first key. */
-static void meet_tile(const attention *s, const backward_buffers *w, int64_t i, int64_t count, int64_t row,
-                      int64_t tile) {
+static void backward_tile(const attention *s, const backward_buffers *w, int64_t i, int64_t count,
+                          int64_t row, int64_t tile) {
     int64_t width = s->width;
     if (tile > i + count - 1 || first_key(s->window, i) >= tile + TILE) return;
     score_tile(s, w, i, count, row, tile);
-    product dq = {.a = w->ds,
-                  .a_row = 1,
-                  .a_depth = QUERIES,
-                  .b = w->k,
-                  .ldb = width,
-                  .c = w->dq + row * width,
-                  .ldc = width};
-    band keys = {.begin = s->window > 0 ? i - s->window + 1 - tile : 0,
-                 .begin_step = s->window > 0,
-                 .end = i + 1 - tile,
-                 .end_step = 1,
-                 .depth = TILE};
+    product dq = product_of(w->ds, 1, QUERIES, w->k, w->dq + row * width, width);
+    band keys = band_of_keys(s, i, tile);
     product_banded(dq, padded_lanes(count), width, &keys);
-    product dk = {.a = w->ds,
-                  .a_row = QUERIES,
-                  .a_depth = 1,
-                  .b = w->q + row * width,
-                  .ldb = width,
-                  .c = w->dk,
-                  .ldc = width};
-    product dv = dk;
-    dv.a = w->p, dv.b = w->dout + row * width, dv.c = w->dv;
+    product dk = product_of(w->ds, QUERIES, 1, w->q + row * width, w->dk, width);
+    product dv = product_of(w->p, QUERIES, 1, w->dout + row * width, w->dv, width);
     band queries = {.begin = tile - i,
                     .begin_step = 1,
                     .end = s->window > 0 ? tile - i + s->window : count,
@@ -185,23 +168,21 @@ static void meet_tile(const attention *s, const backward_buffers *w, int64_t i, 
     product_banded(dv, TILE, width, &queries);
 }
 
-/* Stores packed[count][width] in rows [first, first + count) and columns [column, column + head_dim) of t. */
-SIMD void unpack_rows_of(ott_dtype d, const float *packed, int64_t width, const tensor *t, int64_t first,
-                         int64_t count, int64_t column, int64_t head_dim) {
-    int64_t at = first * t->ld + column;
-    for (int64_t r = 0; r < count; r++, packed += width, at += t->ld)
-        BY_16(c, lanes, head_dim, v16_put(t->data, d, at + c, v16_load(packed + c), lanes););
-}
-static void unpack_rows(const float *packed, const attention *s, const tensor *t, int64_t first,
+/* Stores from[count][ld] in rows [first, first + count) and columns [column, column + head_dim) of t. */
+static void unpack_rows(const float *from, int64_t ld, const attention *s, const tensor *t, int64_t first,
                         int64_t count, int64_t column) {
-    WITH_DTYPE(t->dtype, D, unpack_rows_of(D, packed, s->width, t, first, count, column, s->head_dim));
+    int64_t at = first * t->ld + column;
+    for (int64_t r = 0; r < count; r++, from += ld, at += t->ld)
+        WITH_DTYPE(t->dtype, D,
+                   BY_16(c, lanes, s->head_dim,
+                         v16_put(t->data, D, at + c, v16_get(from, OTT_F32, c, lanes), lanes);));
 }
 
-static void backward_block(const backward_job *j, const query_block *q, int64_t key_column,
-                           backward_buffers *w) {
+static void backward_query_block(const backward_job *j, const query_block *q, int64_t key_column,
+                                 backward_buffers *w) {
     const attention *s = &j->s;
     const attention_backward_args *a = j->a;
-    start_block(j, q, w);
+    start_backward_block(j, q, w);
     for (int64_t tile = first_key(s->window, q->query) / TILE * TILE; tile < q->query + q->count;
          tile += TILE) {
         int64_t keys = clamp(q->d.length - tile, 0, TILE), first = q->d.first + tile;
@@ -211,26 +192,23 @@ static void backward_block(const backward_job *j, const query_block *q, int64_t 
         pack_rows(&j->sums.dk_sum, first, keys, key_column, s, TILE, w->dk);
         pack_rows(&j->sums.dv_sum, first, keys, key_column, s, TILE, w->dv);
         for (int64_t row = 0; row < q->count; row += QUERIES)
-            meet_tile(s, w, q->query + row, clamp(q->count - row, 0, QUERIES), row, tile);
-        unpack_rows(w->dk, s, &j->sums.dk_sum, first, keys, key_column);
-        unpack_rows(w->dv, s, &j->sums.dv_sum, first, keys, key_column);
+            backward_tile(s, w, q->query + row, clamp(q->count - row, 0, QUERIES), row, tile);
+        unpack_rows(w->dk, s->width, s, &j->sums.dk_sum, first, keys, key_column);
+        unpack_rows(w->dv, s->width, s, &j->sums.dv_sum, first, keys, key_column);
     }
-    unpack_rows(w->dq, s, a->dq, q->d.first + q->query, q->count, q->head * s->head_dim);
+    unpack_rows(w->dq, s->width, s, a->dq, q->d.first + q->query, q->count, q->head * s->head_dim);
 }
 
-/* Set columns [column, column + head_dim) of a document's rows of `sum` to 0, or round them to `out`. */
+/* Sets columns [column, column + head_dim) of a document's rows of `sum` to 0. */
 static void clear_sum(const tensor *sum, document d, int64_t column, int64_t head_dim) {
     for (int64_t t = d.first; t < d.first + d.length; t++)
         memset((float *)row_of(sum, t) + column, 0, (size_t)head_dim * sizeof(float));
 }
-static void round_sum(const tensor *sum, document d, int64_t column, int64_t head_dim, const tensor *out) {
-    for (int64_t t = d.first; t < d.first + d.length; t++) {
-        const float *from = (const float *)row_of(sum, t) + column;
-        void *to = row_of(out, t);
-        WITH_DTYPE(
-            out->dtype, D,
-            BY_16(c, lanes, head_dim, v16_put(to, D, column + c, v16_get(from, OTT_F32, c, lanes), lanes);));
-    }
+
+/* Rounds the columns of `sum` to `out`. */
+static void round_sum(const attention *s, const tensor *sum, document d, int64_t column, const tensor *out) {
+    const float *from = (const float *)row_of(sum, d.first) + column;
+    unpack_rows(from, sum->ld, s, out, d.first, d.length, column);
 }
 
 static void backward_unit(const backward_job *j, document d, int64_t kv_head, backward_buffers *w) {
@@ -242,14 +220,14 @@ static void backward_unit(const backward_job *j, document d, int64_t kv_head, ba
     for (q.head = kv_head * shared; q.head < (kv_head + 1) * shared; q.head++)
         for (q.query = 0; q.query < d.length; q.query += q.count) {
             q.count = clamp(d.length - q.query, 0, s->block);
-            backward_block(j, &q, column, w);
+            backward_query_block(j, &q, column, w);
         }
-    round_sum(&j->sums.dk_sum, d, column, s->head_dim, j->a->dk);
-    round_sum(&j->sums.dv_sum, d, column, s->head_dim, j->a->dv);
+    round_sum(s, &j->sums.dk_sum, d, column, j->a->dk);
+    round_sum(s, &j->sums.dv_sum, d, column, j->a->dv);
 }
 
 /* Computes this thread's units, which are divided among the threads as in cpu/attention/attention.c. */
-static void backward_task(void *argument, int thread, int threads) {
+static void attention_backward_task(void *argument, int thread, int threads) {
     const backward_job *j = argument;
     const attention *s = &j->s;
     backward_buffers w;
@@ -273,6 +251,6 @@ ott_status ISA(attention_backward)(exec *cx, const attention_backward_args *a) {
     while (j.s.block > QUERIES && lay_out_backward(&j.s, cpu_scratch(cx, 0), &w) > SCRATCH_FLOATS)
         j.s.block /= 2;
     TRY(ISA(attention_fits)("attention_backward", &j.s, lay_out_backward(&j.s, cpu_scratch(cx, 0), &w)));
-    cpu_run_sized(cx, j.s.pairs * j.s.heads * j.s.head_dim, backward_task, &j);
+    cpu_run_sized(cx, j.s.pairs * j.s.heads * j.s.head_dim, attention_backward_task, &j);
     return OTT_OK;
 }
