@@ -58,21 +58,16 @@ static ott_status check_single_process(const launcher *l) {
         l->variable, count, l->name, count, command, l->variable);
 }
 
-/* Reads the local rank from the variable of Open MPI, Slurm or torchrun. Keeps *out (0) if none is set. */
-static ott_status read_local_rank(long long *out) {
-    static const char *const variables[] = {"OMPI_COMM_WORLD_LOCAL_RANK", "SLURM_LOCALID", "LOCAL_RANK"};
-    for (int i = 0; i < 3; i++)
-        if (is_set(variables[i])) return read_variable(variables[i], out);
-    return OTT_OK;
-}
-
 static ott_status read_joined(launch *out) {
     static const char *const sizes[] = {"OMPI_COMM_WORLD_SIZE", "SLURM_STEP_NUM_TASKS"};
+    static const char *const ranks[] = {"OMPI_COMM_WORLD_LOCAL_RANK", "SLURM_LOCALID", "LOCAL_RANK"};
     long long size = 0, local = 0, local_rank = 0;
+    int i = 0;
     *out = (launch){.uses_mpi = true, .variable = sizes[is_set(sizes[0]) ? 0 : 1]};
     TRY(read_variable(out->variable, &size));
     TRY(read_variable("OMPI_COMM_WORLD_LOCAL_SIZE", &local));
-    TRY(read_local_rank(&local_rank));
+    while (i < 2 && !is_set(ranks[i])) i++; /* the variable of Open MPI, Slurm or torchrun */
+    TRY(read_variable(ranks[i], &local_rank));
     out->size = (int)size;
     out->local_size = (int)local;
     out->local_rank = (int)local_rank;
@@ -105,8 +100,6 @@ ott_status launch_check_joined(const launch *l, int size) {
         l->variable, l->size, size, l->variable);
 }
 
-/* ---- the launch command ---- */
-
 void launch_append_word(str *out, const char *word) {
     static const char plain[] = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_-+=:,./@%";
     if (*word && strspn(word, plain) == strlen(word)) {
@@ -120,9 +113,8 @@ void launch_append_word(str *out, const char *word) {
 
 enum { COMMAND_BYTES = 1 << 14 };
 
-/* Reads the command line of a process: arguments that each end with a NUL. Returns its number of bytes; 0 if
-   it is too long or cannot be read. */
-static size_t read_words(const char *process, char words[COMMAND_BYTES]) {
+/* Reads the NUL-terminated arguments of a process. Returns their bytes; 0 if too long or unreadable. */
+static size_t read_command_line(const char *process, char words[COMMAND_BYTES]) {
     char path[64];
     snprintf(path, sizeof path, "/proc/%s/cmdline", process);
     FILE *file = fopen(path, "rb");
@@ -137,8 +129,7 @@ static const char *base_name(const char *path) {
     return slash ? slash + 1 : path;
 }
 
-/* Returns the number of bytes of the launcher's arguments before the program's name. Returns 0 if the
-   launcher is unknown or starts several programs. */
+/* Bytes of the launcher's arguments before the program's name; 0 if unknown or with several programs. */
 static size_t launcher_bytes(const char *words, size_t bytes, const char *program) {
     static const char *const launchers_here[] = {"mpirun", "mpiexec", "orterun", "srun"};
     size_t end = 0;
@@ -156,7 +147,7 @@ static void append_launcher(str *out, const char *program) {
     bool is_mpirun = is_set("OMPI_COMM_WORLD_SIZE");
     if (!is_mpirun && !is_set("PMIX_RANK")) return;
     snprintf(parent, sizeof parent, "%ld", (long)getppid());
-    size_t end = launcher_bytes(words, read_words(parent, words), program);
+    size_t end = launcher_bytes(words, read_command_line(parent, words), program);
     for (size_t at = 0; at < end; at += strlen(words + at) + 1) {
         launch_append_word(out, words + at);
         str_append(out, " ");
@@ -167,7 +158,7 @@ static void append_launcher(str *out, const char *program) {
 
 void launch_append_command(str *out) {
     char words[COMMAND_BYTES];
-    const char *program = read_words("self", words) > 0 ? words : "ottava";
+    const char *program = read_command_line("self", words) > 0 ? words : "ottava";
     append_launcher(out, program);
     launch_append_word(out, strncmp(base_name(program), "ottava", 6) == 0 ? program : "ottava");
 }

@@ -21,8 +21,7 @@ typedef struct launch {
    processes; the message has the variable and a command that works. OTT_ERR_CONFIG for a value that is not a
    number. */
 ott_status launch_read(launch *out);
-/* Returns the number of threads for this process; 0: one for each core. cores: cores that this process may
-   use. online: cores of the machine. */
+/* Number of threads for this process; 0: one for each of its `cores`. online: cores of the machine. */
 int launch_threads(const launch *l, int cores, int online);
 /* OTT_ERR_UNSUPPORTED if MPI joined another number of processes than the launcher started. */
 ott_status launch_check_joined(const launch *l, int size);

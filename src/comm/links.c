@@ -17,24 +17,12 @@ static ott_status gather_lines(mem *account, group *control, void *lines, int64_
                      &(collective){.kind = COLLECTIVE_ALL_GATHER, .input = part, .output = all});
 }
 
-/* ---- devices ---- */
-
 /* Description of one rank's device, as all ranks receive it. */
 typedef struct device_line {
     device_card card;
     char machine[64];
     bool linked, failed;
 } device_line;
-
-static ott_status check_pair(const device_line *lines, int first, int second) {
-    const device_line *a = &lines[first], *b = &lines[second];
-    if (strcmp(a->card.place, b->card.place) != 0) return OTT_OK;
-    return status_fail(
-        OTT_ERR_RANK,
-        "ranks %d and %d have the same GPU, %s (%s) of %s: start at most one process for each GPU, "
-        "and let each process see all GPUs or only its own (CUDA_VISIBLE_DEVICES)",
-        first, second, a->card.name, a->card.place, b->machine);
-}
 
 /* Checks a rank's device: it must match rank 0's device, and no lower rank may use the same GPU. */
 static ott_status check_line(const device_line *lines, int rank) {
@@ -51,7 +39,13 @@ static ott_status check_line(const device_line *lines, int rank) {
         return status_fail(
             OTT_ERR_RANK, "rank %d (%s) has %s, and rank 0 (%s) %s: install the same version on all machines",
             rank, own->machine, own->card.libraries, first->machine, first->card.libraries);
-    for (int other = 0; other < rank && own->linked; other++) TRY(check_pair(lines, other, rank));
+    for (int other = 0; other < rank && own->linked; other++)
+        if (strcmp(lines[other].card.place, own->card.place) == 0)
+            return status_fail(
+                OTT_ERR_RANK,
+                "ranks %d and %d have the same GPU, %s (%s) of %s: start at most one process for each GPU, "
+                "and let each process see all GPUs or only its own (CUDA_VISIBLE_DEVICES)",
+                other, rank, own->card.name, own->card.place, own->machine);
     return OTT_OK;
 }
 
@@ -90,29 +84,13 @@ ott_status links_check(mem *account, const logger *log, device *d, group *contro
     return status;
 }
 
-/* ---- groups ---- */
-
 /* Connection data of one rank, as all ranks receive it. failed: make_link failed on that rank. */
 typedef struct link_line {
     device_link link;
     int64_t failed;
 } link_line;
 
-/* Copies the connection data of the new group's members to links[count]. */
-static ott_status pick_links(const links_options *o, const link_line *lines, device_link *links) {
-    for (int i = 0; i < o->count; i++) {
-        const link_line *line = &lines[o->ranks[i]];
-        if (line->failed)
-            return status_fail(OTT_ERR_RANK,
-                               "rank %d cannot join the group of devices%s%s; see that rank's message",
-                               o->ranks[i], o->name[0] ? " " : "", o->name);
-        links[i] = line->link;
-    }
-    return OTT_OK;
-}
-
-/* Makes this rank's connection data and gathers the data of all ranks. A rank that cannot make its data also
-   takes part, so that the other ranks fail too. */
+/* Gathers the connection data of all ranks. A rank that has none also takes part, so that all ranks fail. */
 static ott_status exchange_links(mem *account, const links_options *o, device_group *own, link_line *lines,
                                  device_link *links) {
     link_line *mine = &lines[o->control->rank];
@@ -120,7 +98,14 @@ static ott_status exchange_links(mem *account, const links_options *o, device_gr
     mine->failed = made != OTT_OK;
     TRY(gather_lines(account, o->control, lines, sizeof *lines));
     TRY(made);
-    TRY(pick_links(o, lines, links));
+    for (int i = 0; i < o->count; i++) { /* the data of the new group's members */
+        const link_line *line = &lines[o->ranks[i]];
+        if (line->failed)
+            return status_fail(OTT_ERR_RANK,
+                               "rank %d cannot join the group of devices%s%s; see that rank's message",
+                               o->ranks[i], o->name[0] ? " " : "", o->name);
+        links[i] = line->link;
+    }
     own->links = links;
     return OTT_OK;
 }

@@ -46,17 +46,7 @@ static void sleep_microseconds(int microseconds) {
     nanosleep(&(struct timespec){.tv_nsec = microseconds * 1000L}, NULL);
 }
 
-static mpi_group *mpi_group_of(group *g) {
-    return (mpi_group *)g;
-}
-
 /* ---- failing; with the lock held ---- */
-
-static void end_operation(mpi_operation *o, ott_status status, const char *text) {
-    o->done = true;
-    o->status = status;
-    snprintf(o->text, sizeof o->text, "%s", text);
-}
 
 /* Fails all pending operations of the group. Keeps their memory, because MPI may still use it. */
 static void fail_group(mpi_group *g, ott_status status, const char *reason) {
@@ -64,7 +54,11 @@ static void fail_group(mpi_group *g, ott_status status, const char *reason) {
     g->failed = true;
     g->code = status;
     snprintf(g->reason, sizeof g->reason, "%s", reason);
-    for (mpi_operation *o = g->queue; o; o = o->next) end_operation(o, status, g->reason);
+    for (mpi_operation *o = g->queue; o; o = o->next) {
+        o->done = true;
+        o->status = status;
+        snprintf(o->text, sizeof o->text, "%s", g->reason);
+    }
     g->queue = NULL;
     pthread_cond_broadcast(&mpi.changed);
 }
@@ -73,9 +67,11 @@ static mpi_envelope failure_envelope(int rank, int tag) {
     return (mpi_envelope){CHANNEL_FAILURES, rank, tag};
 }
 
-/* Sends a short message without waiting. `data` must stay valid until the receiving rank polls next. */
+/* Sends a short message to another rank without waiting; does nothing for this rank. `data` must stay valid
+   until the receiving rank polls next. */
 static void send_note(int rank, int tag, const void *data, int64_t bytes) {
     mpi_request request;
+    if (rank == mpi.rank) return;
     if (mpi_functions->send(failure_envelope(rank, tag), data, bytes, &request) == 0)
         mpi_functions->forget(&request);
 }
@@ -85,10 +81,6 @@ static ott_status receive_note(int rank, int tag, void *data, int bytes, int *se
     TRY(mpi_check(mpi_functions->probe(failure_envelope(rank, tag), sender), "MPI_Iprobe"));
     if (*sender < 0) return OTT_OK;
     return mpi_check(mpi_functions->receive_now(failure_envelope(*sender, tag), data, bytes), "MPI_Recv");
-}
-
-static void send_failure(int rank, int tag, const char text[REASON_BYTES]) {
-    if (rank != mpi.rank) send_note(rank, tag, text, REASON_BYTES);
 }
 
 /* If a rank has sent a failure with this tag, receives the failure and returns it as an error. */
@@ -118,14 +110,6 @@ static int late_rank(const mpi_group *g, const mpi_operation *o) {
     return NOT_WAITING;
 }
 
-static int own_late_rank(void) {
-    for (const mpi_group *g = mpi.groups; g; g = g->next)
-        for (const mpi_operation *o = g->queue; o; o = o->next)
-            if (o->stage != STAGE_WAITING && o->stage != STAGE_DONE && o->kind != COLLECTIVE_SEND)
-                return late_rank(g, o);
-    return NOT_WAITING;
-}
-
 /* Receives an int, which is a query or an answer. Returns false if none has arrived. */
 static bool receive_word(int rank, int tag, int *word, int *sender) {
     return receive_note(rank, tag, word, sizeof *word, sender) == OTT_OK && *sender >= 0;
@@ -136,7 +120,11 @@ static void answer_queries(void) {
     static int answer; /* so small that send_note copies it */
     int word, from;
     while (receive_word(ANY_RANK, QUERY, &word, &from)) {
-        answer = own_late_rank();
+        answer = NOT_WAITING;
+        for (const mpi_group *g = mpi.groups; g && answer == NOT_WAITING; g = g->next)
+            for (const mpi_operation *o = g->queue; o && answer == NOT_WAITING; o = o->next)
+                if (o->stage != STAGE_WAITING && o->stage != STAGE_DONE && o->kind != COLLECTIVE_SEND)
+                    answer = late_rank(g, o);
         send_note(from, ANSWER, &answer, sizeof answer);
     }
 }
@@ -180,13 +168,6 @@ static ott_status fail_late(const mpi_group *g, const mpi_operation *o) {
                                : "it has ended, hangs or cannot be reached");
 }
 
-static ott_status check_time(const mpi_group *g, mpi_operation *o, bool moved) {
-    double now = clock_seconds();
-    if (moved || o->moved == 0) o->moved = now;
-    if (g->timeout <= 0 || now - o->moved < g->timeout) return OTT_OK;
-    return fail_late(g, o);
-}
-
 /* ---- the progress thread ---- */
 
 /* True if the operation can advance now. Sends always can. Receives from one rank run in order. Collectives
@@ -223,42 +204,31 @@ static ott_status step_operation(mpi_group *g, mpi_operation *o, bool *moved) {
     if (o->stage == STAGE_DONE) return OTT_OK;
     ott_status status = receive_failure(g->id);
     g->is_notified = status != OTT_OK;
-    return g->is_notified ? status : check_time(g, o, advanced);
-}
-
-static void fail_and_notify(mpi_group *g, ott_status status) {
-    fail_group(g, status, status_text());
-    for (int r = 0; r < g->group.size && !g->is_notified; r++)
-        send_failure(g->members[r].rank, g->id, g->reason);
+    if (g->is_notified) return status;
+    double now = clock_seconds();
+    if (advanced || o->moved == 0) o->moved = now;
+    return g->timeout <= 0 || now - o->moved < g->timeout ? OTT_OK : fail_late(g, o);
 }
 
 /* Call with the lock held. The lock is free while an operation advances; others only append operations. */
 static void step_group(mpi_group *g, bool *moved) {
     for (mpi_operation *o = g->queue, *next; o && !g->failed; o = next) {
+        ott_status status = OTT_OK;
         if (can_step(g, o)) {
             pthread_mutex_unlock(&mpi.lock);
-            ott_status status = step_operation(g, o, moved);
+            status = step_operation(g, o, moved);
             pthread_mutex_lock(&mpi.lock);
-            next = o->next;
-            if (status != OTT_OK)
-                fail_and_notify(g, status);
-            else if (o->stage == STAGE_DONE)
-                dequeue(g, o);
-        } else {
-            next = o->next;
         }
+        next = o->next;
+        if (status == OTT_OK && o->stage == STAGE_DONE) dequeue(g, o);
+        if (status == OTT_OK) continue;
+        fail_group(g, status, status_text());
+        for (int r = 0; r < g->group.size && !g->is_notified; r++)
+            send_note(g->members[r].rank, g->id, g->reason, REASON_BYTES);
     }
 }
 
-/* True if a group has pending operations. Call with the lock held. */
-static bool is_busy(void) {
-    for (const mpi_group *g = mpi.groups; g; g = g->next)
-        if (g->queue) return true;
-    return false;
-}
-
-/* If several processes fail at the same time, the lowest rank reports its reason. Higher ranks first wait for
-   a lower rank's message. */
+/* If several processes fail at the same time, the lowest rank reports. Higher ranks first wait for it. */
 static void choose_reporter(void) {
     int turns = 5 * (mpi.rank < 20 ? mpi.rank : 20);
     bool is_notified = false;
@@ -266,7 +236,7 @@ static void choose_reporter(void) {
         is_notified = receive_failure(GIVEN_UP) != OTT_OK;
         if (!is_notified && i < turns) sleep_microseconds(10000);
     }
-    for (int r = 0; r < mpi.size && !is_notified; r++) send_failure(r, GIVEN_UP, mpi.text);
+    for (int r = 0; r < mpi.size && !is_notified; r++) send_note(r, GIVEN_UP, mpi.text, REASON_BYTES);
     pthread_mutex_lock(&mpi.lock);
     mpi.is_notified = is_notified;
     mpi.is_reporter = !is_notified;
@@ -301,11 +271,11 @@ static void make_progress(void) {
     double idle_since = 0;
     pthread_mutex_lock(&mpi.lock);
     while (!mpi.ending && !mpi.given_up) {
-        bool moved = false;
+        bool moved = false, busy = false;
         for (mpi_group *g = mpi.groups; g; g = g->next) step_group(g, &moved);
         answer_queries();
-        /* checked after the loop, because other threads may have appended operations during the loop */
-        bool busy = is_busy();
+        /* in a second loop, because other threads may have appended operations during the first one */
+        for (const mpi_group *g = mpi.groups; g; g = g->next) busy |= g->queue != NULL;
         if (!busy && !mpi.ending && !mpi.given_up) sleep_a_while();
         idle_polls = moved || !busy ? 0 : idle_polls + 1;
         if (idle_polls <= 1) idle_since = clock_seconds();
@@ -374,23 +344,20 @@ static int64_t bytes_of_message(const collective *call) {
     return message ? (tensor_bytes(*t) + MESSAGE_BLOCK - 1) / MESSAGE_BLOCK * MESSAGE_BLOCK : 0;
 }
 
-static ott_status copy_message(mpi_operation *o) {
-    const tensor *t = &o->call.input;
-    o->message.header = (mpi_header){
-        .kind = COLLECTIVE_SEND, .dtype = (int32_t)t->dtype, .rows = t->rows, .columns = t->columns};
-    o->abandoned = true;
-    return device_copy_out(o->device, o->message.data, t->data, tensor_bytes(*t));
-}
-
 static ott_status start_operation(group *base, exec *cx, group_request *request) {
-    mpi_group *g = mpi_group_of(base);
+    mpi_group *g = (mpi_group *)base;
     mpi_operation *o;
     request->state = NULL;
     TRY(begin_operation(g, &request->call, cx->device, bytes_of_message(&request->call), &o));
-    if (o->kind == COLLECTIVE_SEND)
-        TRY(copy_message(o));
-    else
+    if (o->kind == COLLECTIVE_SEND) {
+        const tensor *t = &o->call.input;
+        o->message.header = (mpi_header){
+            .kind = COLLECTIVE_SEND, .dtype = (int32_t)t->dtype, .rows = t->rows, .columns = t->columns};
+        o->abandoned = true;
+        TRY(device_copy_out(o->device, o->message.data, t->data, tensor_bytes(*t)));
+    } else {
         request->state = o;
+    }
     pthread_mutex_lock(&mpi.lock);
     ott_status status = g->failed ? status_fail(g->code, "%s", g->reason) : OTT_OK;
     if (!is_message(o)) o->number = g->number++;
@@ -413,19 +380,15 @@ static ott_status wait_operation(group *base, exec *cx, group_request *request) 
     if (status != OTT_OK)
         status_fail(status, "%s", o->text); /* keeps the operation: MPI may still use its memory */
     else
-        mpi_give_back(mpi_group_of(base), o);
+        mpi_give_back((mpi_group *)base, o);
     pthread_mutex_unlock(&mpi.lock);
     return status;
 }
 
 /* ---- groups ---- */
 
-static bool is_closed(const mpi_group *g) {
-    return g->left || g->failed;
-}
-
 static void leave_group(group *base) {
-    mpi_group *g = mpi_group_of(base);
+    mpi_group *g = (mpi_group *)base;
     mpi_operation *o;
     bool can_notify = begin_operation(g, &(collective){.kind = COLLECTIVE_BARRIER}, NULL, 0, &o) == OTT_OK;
     pthread_mutex_lock(&mpi.lock);
@@ -433,7 +396,7 @@ static void leave_group(group *base) {
         o->kind = KIND_LEFT;
         o->abandoned = true;
         enqueue(g, o);
-        while (!is_closed(g)) pthread_cond_wait(&mpi.changed, &mpi.lock);
+        while (!g->left && !g->failed) pthread_cond_wait(&mpi.changed, &mpi.lock);
     }
     if (g->left) {
         mpi_group **at = &mpi.groups;

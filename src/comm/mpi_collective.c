@@ -13,7 +13,7 @@ static int64_t row_bytes(const tensor *t) {
 
 /* ---- headers ---- */
 
-static void write_header(const mpi_operation *o, int size, int to, mpi_header *h) {
+static void write_call_header(const mpi_operation *o, int size, int to, mpi_header *h) {
     const collective *call = &o->call;
     bool is_split = call->kind == COLLECTIVE_ALL_TO_ALL;
     *h = (mpi_header){.kind = o->kind,
@@ -30,7 +30,7 @@ static void write_header(const mpi_operation *o, int size, int to, mpi_header *h
 static ott_status send_headers(mpi_group *g, mpi_operation *o) {
     for (int r = 0; r < g->group.size; r++) {
         mpi_member *m = &g->members[r];
-        write_header(o, g->group.size, r, &m->out);
+        write_call_header(o, g->group.size, r, &m->out);
         m->in = (mpi_header){0};
         g->requests[2 * r] = g->requests[2 * r + 1] = mpi_functions->no_request;
         if (r == g->group.rank) continue;
@@ -138,24 +138,19 @@ static void lay_out_member(const mpi_group *g, const mpi_operation *o, int r, mp
     }
 }
 
-/* Copies the part that this rank sends to itself. */
-static ott_status copy_own_part(const mpi_group *g, const mpi_operation *o) {
-    const mpi_member *own = &g->members[g->group.rank];
-    char *to = (char *)o->call.output.data + own->receive.first;
-    const char *from = (const char *)o->call.input.data + own->send.first;
-    bool moves = o->call.kind == COLLECTIVE_ALL_GATHER || o->call.kind == COLLECTIVE_ALL_TO_ALL;
-    if (!moves || to == from || own->send.bytes == 0) return OTT_OK;
-    return device_copy(o->device, to, from, own->send.bytes);
-}
-
-static ott_status begin_pass(mpi_group *g, mpi_operation *o) {
+static ott_status begin_collective_pass(mpi_group *g, mpi_operation *o) {
     collective_kind kind = o->call.kind;
     bool small = kind == COLLECTIVE_ALL_REDUCE && tensor_bytes(o->call.input) <= SMALL_BYTES;
     for (int r = 0; r < g->group.size; r++) lay_out_member(g, o, r, &g->members[r]);
     o->reducing = kind == COLLECTIVE_REDUCE_SCATTER || (kind == COLLECTIVE_ALL_REDUCE && o->pass == 0);
     o->shared_send = kind == COLLECTIVE_ALL_GATHER || kind == COLLECTIVE_BROADCAST || small || (o->pass == 1);
     o->piece = 0;
-    return copy_own_part(g, o);
+    const mpi_member *own = &g->members[g->group.rank]; /* the part that this rank sends to itself */
+    char *to = (char *)o->call.output.data + own->receive.first;
+    const char *from = (const char *)o->call.input.data + own->send.first;
+    bool moves = kind == COLLECTIVE_ALL_GATHER || kind == COLLECTIVE_ALL_TO_ALL;
+    if (!moves || to == from || own->send.bytes == 0) return OTT_OK;
+    return device_copy(o->device, to, from, own->send.bytes);
 }
 
 /* ---- pieces ---- */
@@ -174,13 +169,6 @@ static bool is_last_piece(const mpi_group *g, const mpi_operation *o) {
     return true;
 }
 
-static ott_status receive_piece(mpi_group *g, const mpi_operation *o, int r) {
-    const mpi_member *m = &g->members[r];
-    mpi_span s = piece_of(g, o, m->receive);
-    if (s.bytes == 0) return OTT_OK;
-    return mpi_receive(g, CHANNEL_COLLECTIVES, r, m->receive_piece, s.bytes, &g->requests[2 * r]);
-}
-
 /* Sends a piece to rank r. If all ranks get the same bytes, copies them once and sets *copied. */
 static ott_status send_piece(mpi_group *g, const mpi_operation *o, int r, bool *copied) {
     const mpi_member *m = &g->members[r];
@@ -195,8 +183,12 @@ static ott_status send_piece(mpi_group *g, const mpi_operation *o, int r, bool *
 
 static ott_status begin_piece(mpi_group *g, mpi_operation *o) {
     bool copied = false;
-    for (int r = 0; r < g->group.size; r++)
-        if (r != g->group.rank) TRY(receive_piece(g, o, r));
+    for (int r = 0; r < g->group.size; r++) {
+        const mpi_member *m = &g->members[r];
+        mpi_span part = piece_of(g, o, m->receive);
+        if (r != g->group.rank && part.bytes > 0)
+            TRY(mpi_receive(g, CHANNEL_COLLECTIVES, r, m->receive_piece, part.bytes, &g->requests[2 * r]));
+    }
     for (int r = 0; r < g->group.size; r++)
         if (r != g->group.rank) TRY(send_piece(g, o, r, &copied));
     mpi_member *own = &g->members[g->group.rank];
@@ -206,7 +198,7 @@ static ott_status begin_piece(mpi_group *g, mpi_operation *o) {
                            s.bytes);
 }
 
-static ott_status reduce_piece(mpi_group *g, const mpi_operation *o) {
+static ott_status reduce_received_piece(mpi_group *g, const mpi_operation *o) {
     mpi_span s = piece_of(g, o, g->members[g->group.rank].receive);
     ott_dtype d = o->call.output.dtype;
     int64_t count = s.bytes / dtype_bytes(d);
@@ -219,7 +211,7 @@ static ott_status reduce_piece(mpi_group *g, const mpi_operation *o) {
 }
 
 static ott_status end_piece(mpi_group *g, const mpi_operation *o) {
-    if (o->reducing) return reduce_piece(g, o);
+    if (o->reducing) return reduce_received_piece(g, o);
     for (int r = 0; r < g->group.size; r++) {
         const mpi_member *m = &g->members[r];
         mpi_span s = piece_of(g, o, m->receive);
@@ -237,7 +229,7 @@ static ott_status advance_operation(mpi_group *g, mpi_operation *o) {
         o->piece++;
     } else if (gathers) {
         o->pass = 1;
-        TRY(begin_pass(g, o));
+        TRY(begin_collective_pass(g, o));
     } else {
         o->stage = STAGE_DONE;
         return OTT_OK;
@@ -265,7 +257,7 @@ ott_status mpi_collective_step(mpi_group *g, mpi_operation *o, bool *moved) {
         } else {
             TRY(check_headers(g, o));
             o->stage = STAGE_PIECES;
-            TRY(begin_pass(g, o));
+            TRY(begin_collective_pass(g, o));
             TRY(begin_piece(g, o));
         }
     }

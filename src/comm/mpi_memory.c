@@ -9,8 +9,6 @@ enum {
     OPERATIONS = 6,         /* operations allocated with a group; enough for a step with only collectives */
 };
 
-/* ---- operations ---- */
-
 void mpi_give_back(mpi_group *g, mpi_operation *o) {
     o->next = g->idle;
     g->idle = o;
@@ -28,7 +26,7 @@ static mpi_operation **find_idle(mpi_group *g, int64_t bytes) {
     return best;
 }
 
-static ott_status make_operation(mpi_group *g) {
+static ott_status make_idle_operation(mpi_group *g) {
     mpi_operation *o;
     TRY(mem_alloc(g->account, MEM_COMM, sizeof(mpi_operation), "a collective", &o));
     o->next_of_group = g->operations;
@@ -38,7 +36,7 @@ static ott_status make_operation(mpi_group *g) {
 }
 
 ott_status mpi_allocate_operation(mpi_group *g, int64_t bytes, mpi_operation **out) {
-    if (!g->idle) TRY(make_operation(g));
+    if (!g->idle) TRY(make_idle_operation(g));
     mpi_operation **best = find_idle(g, bytes), *o = *best;
     if (o->message.capacity < bytes) {
         mem_free(g->account, o->message.data);
@@ -50,8 +48,6 @@ ott_status mpi_allocate_operation(mpi_group *g, int64_t bytes, mpi_operation **o
     *out = o;
     return OTT_OK;
 }
-
-/* ---- groups ---- */
 
 static int64_t piece_bytes(int count) {
     int64_t bytes = STAGING_MOST / count / PIECE_LEAST * PIECE_LEAST;
@@ -96,27 +92,21 @@ void mpi_release_group(mpi_group *g) {
     mem_free(g->account, g);
 }
 
-static ott_status allocate_contents(mpi_group *g) {
-    TRY(mem_alloc(g->account, MEM_COMM, staging_bytes(g->group.size), "a group's staging memory",
-                  &g->staging));
-    for (int i = 0; i < OPERATIONS; i++) TRY(make_operation(g));
-    return OTT_OK;
-}
-
 ott_status mpi_allocate_group(mem *account, const int *ranks, int count, int own, mpi_group **out) {
     mpi_group *g;
+    ott_status status;
     TRY(mem_alloc(account, MEM_COMM, table_bytes(count), "a group of ranks", &g));
     g->account = account;
     g->group.size = count;
     g->piece_bytes = piece_bytes(count);
-    ott_status status = allocate_contents(g);
-    if (status != OTT_OK) {
-        mpi_release_group(g);
-        return status;
-    }
+    TRY_OUT(mem_alloc(account, MEM_COMM, staging_bytes(count), "a group's staging memory", &g->staging));
+    for (int i = 0; i < OPERATIONS; i++) TRY_OUT(make_idle_operation(g));
     lay_out_group(g, ranks, own);
     *out = g;
     return OTT_OK;
+out:
+    mpi_release_group(g);
+    return status;
 }
 
 void mpi_move_group(mpi_group *g, mem *to) {

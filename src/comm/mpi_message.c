@@ -1,17 +1,6 @@
 /* comm/mpi_message: sends or receives a message between two ranks: first a header, then all data. */
 #include "comm/mpi_parts.h"
 
-static ott_status start_message(mpi_group *g, mpi_operation *o) {
-    mpi_message *m = &o->message;
-    TRY(mpi_send(g, CHANNEL_MESSAGES, o->call.peer, &m->header, sizeof m->header, &m->requests[0]));
-    return mpi_send(g, CHANNEL_MESSAGES, o->call.peer, m->data, tensor_bytes(o->call.input), &m->requests[1]);
-}
-
-static ott_status receive_header(mpi_group *g, mpi_operation *o) {
-    mpi_message *m = &o->message;
-    return mpi_receive(g, CHANNEL_MESSAGES, o->call.peer, &m->header, sizeof m->header, &m->requests[0]);
-}
-
 static ott_status check_message(const mpi_group *g, const mpi_operation *o) {
     const mpi_header *h = &o->message.header;
     const tensor *t = &o->call.output;
@@ -39,7 +28,14 @@ static ott_status step_receive(mpi_group *g, mpi_operation *o) {
 ott_status mpi_message_step(mpi_group *g, mpi_operation *o, bool *moved) {
     bool sends = o->kind == COLLECTIVE_SEND, done;
     if (o->stage == STAGE_WAITING) {
-        TRY(sends ? start_message(g, o) : receive_header(g, o));
+        mpi_message *m = &o->message;
+        int peer = o->call.peer;
+        if (sends) {
+            TRY(mpi_send(g, CHANNEL_MESSAGES, peer, &m->header, sizeof m->header, &m->requests[0]));
+            TRY(mpi_send(g, CHANNEL_MESSAGES, peer, m->data, tensor_bytes(o->call.input), &m->requests[1]));
+        } else {
+            TRY(mpi_receive(g, CHANNEL_MESSAGES, peer, &m->header, sizeof m->header, &m->requests[0]));
+        }
         o->stage = STAGE_HEADERS;
         *moved = true;
     }

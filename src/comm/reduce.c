@@ -6,7 +6,7 @@ void reduce_first(float *sum, const void *values, ott_dtype d, int64_t count) {
     for (int64_t i = 0; i < count; i++) sum[i] = cast_load(values, d, i);
 }
 
-static float larger(float a, float b) {
+static float larger_or_nan(float a, float b) {
     if (isnan(a)) return a;
     return b > a || isnan(b) ? b : a;
 }
@@ -14,7 +14,7 @@ static float larger(float a, float b) {
 void reduce_next(float *sum, const void *values, ott_dtype d, int64_t count, reduce_kind kind) {
     for (int64_t i = 0; i < count; i++) {
         float value = cast_load(values, d, i);
-        sum[i] = kind == REDUCE_MAX ? larger(sum[i], value) : sum[i] + value;
+        sum[i] = kind == REDUCE_MAX ? larger_or_nan(sum[i], value) : sum[i] + value;
     }
 }
 

@@ -21,7 +21,7 @@ static MPI_Request handle_of(const mpi_request *r) {
     return out;
 }
 
-static int start(int *rank, int *size) {
+static int start_mpi(int *rank, int *size) {
     int provided, code = MPI_Init_thread(NULL, NULL, MPI_THREAD_FUNNELED, &provided);
     if (code != MPI_SUCCESS) return code;
     MPI_Comm_set_errhandler(MPI_COMM_WORLD, MPI_ERRORS_RETURN);
@@ -49,25 +49,26 @@ static void error_text(int code, char text[MPI_API_TEXT]) {
     snprintf(text, MPI_API_TEXT, "rank %d: %.200s", rank, full);
 }
 
-static MPI_Datatype type_of(int64_t bytes) {
+static MPI_Datatype mpi_type_of(int64_t bytes) {
     return bytes > MESSAGE_LONG ? block_type : MPI_BYTE;
 }
 
-static int count_of(int64_t bytes) {
+static int mpi_count_of(int64_t bytes) {
     return (int)(bytes > MESSAGE_LONG ? (bytes + MESSAGE_BLOCK - 1) / MESSAGE_BLOCK : bytes);
 }
 
 static int send(mpi_envelope to, const void *data, int64_t bytes, mpi_request *out) {
     MPI_Request r = MPI_REQUEST_NULL;
-    int code = MPI_Isend(data, count_of(bytes), type_of(bytes), to.rank, to.tag, channels[to.channel], &r);
+    int code =
+        MPI_Isend(data, mpi_count_of(bytes), mpi_type_of(bytes), to.rank, to.tag, channels[to.channel], &r);
     *out = request_of(r);
     return code;
 }
 
 static int receive(mpi_envelope from, void *data, int64_t bytes, mpi_request *out) {
     MPI_Request r = MPI_REQUEST_NULL;
-    int code =
-        MPI_Irecv(data, count_of(bytes), type_of(bytes), from.rank, from.tag, channels[from.channel], &r);
+    int code = MPI_Irecv(data, mpi_count_of(bytes), mpi_type_of(bytes), from.rank, from.tag,
+                         channels[from.channel], &r);
     *out = request_of(r);
     return code;
 }
@@ -92,20 +93,20 @@ static int is_done(const mpi_request *r) {
     return done;
 }
 
-static int rank_of(mpi_envelope from) {
+static int mpi_rank_of(mpi_envelope from) {
     return from.rank == ANY_RANK ? MPI_ANY_SOURCE : from.rank;
 }
 
 static int probe(mpi_envelope from, int *sender) {
     MPI_Status status;
     int there = 0;
-    int code = MPI_Iprobe(rank_of(from), from.tag, channels[from.channel], &there, &status);
+    int code = MPI_Iprobe(mpi_rank_of(from), from.tag, channels[from.channel], &there, &status);
     *sender = there ? status.MPI_SOURCE : -1;
     return code;
 }
 
 static int receive_now(mpi_envelope from, void *data, int bytes) {
-    return MPI_Recv(data, bytes, MPI_BYTE, rank_of(from), from.tag, channels[from.channel],
+    return MPI_Recv(data, bytes, MPI_BYTE, mpi_rank_of(from), from.tag, channels[from.channel],
                     MPI_STATUS_IGNORE);
 }
 
@@ -113,7 +114,7 @@ __attribute__((visibility("default"))) const void *mpi_api_entry(void);
 
 const void *mpi_api_entry(void) {
     static mpi_api api = {.bytes = sizeof api,
-                          .start = start,
+                          .start = start_mpi,
                           .finish = finish,
                           .abort = abort_all,
                           .error_text = error_text,
