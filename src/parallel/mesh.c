@@ -9,19 +9,16 @@ static const char *const names[] = {
 #undef X
 };
 
-/* Writes the sizes of all dimensions in order: "1 × 2 × 4 × 1 × 1 × 1". */
-static void show_factors(const int64_t size[MESH_DIMENSIONS], char text[160]) {
-    int length = 0;
-    for (int d = 0; d < MESH_DIMENSIONS; d++)
-        length += snprintf(text + length, 160 - (size_t)length, "%s%lld", d ? " × " : "", (long long)size[d]);
-}
-
 #define OFFER "--distributed.fit=true reduces the dimensions to fit the ranks"
 
 static ott_status fail_ranks(const int64_t size[MESH_DIMENSIONS], int64_t product, int64_t ranks,
                              bool takes_rest) {
     char factors[160];
-    show_factors(size, factors);
+    /* Writes the sizes of all dimensions in order: "1 × 2 × 4 × 1 × 1 × 1". */
+    int length = 0;
+    for (int d = 0; d < MESH_DIMENSIONS; d++)
+        length +=
+            snprintf(factors + length, 160 - (size_t)length, "%s%lld", d ? " × " : "", (long long)size[d]);
     if (takes_rest)
         return status_fail(
             OTT_ERR_CONFIG,

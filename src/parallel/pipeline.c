@@ -53,7 +53,7 @@ int64_t pipeline_task_count(const pipeline_stage *s, int64_t micro_batches) {
 }
 
 /* Number of forwards before the first backward. */
-static int64_t warm_up(const pipeline_stage *s, int64_t micro_batches) {
+static int64_t warm_up_forwards(const pipeline_stage *s, int64_t micro_batches) {
     int64_t all = micro_batches * s->chunks, ahead = s->stages - s->rank - 1;
     if (s->schedule == PP_GPIPE) return all;
     if (s->chunks > 1) ahead = 2 * ahead + (int64_t)(s->chunks - 1) * s->stages;
@@ -71,48 +71,33 @@ static pipeline_task get_task(const pipeline_stage *s, int64_t k, bool backward)
 }
 
 pipeline_task pipeline_task_at(const pipeline_stage *s, int64_t micro_batches, int64_t i) {
-    int64_t all = micro_batches * s->chunks, before = warm_up(s, micro_batches);
+    int64_t all = micro_batches * s->chunks, before = warm_up_forwards(s, micro_batches);
     if (i < before) return get_task(s, i, false);
     if (i >= 2 * all - before) return get_task(s, i - all, true);
     int64_t in_turn = i - before;
     return in_turn % 2 == 0 ? get_task(s, before + in_turn / 2, false) : get_task(s, in_turn / 2, true);
 }
 
-static bool is_first_part(const pipeline_stage *s, int chunk) {
-    return part_of_chunk(s, chunk) == 0;
-}
-
-static bool is_last_part(const pipeline_stage *s, int chunk) {
-    return part_of_chunk(s, chunk) == count_parts(s) - 1;
-}
-
-/* Returns the message between task t and the model part at the index of t's part + `by`. */
-static pipeline_message message(const pipeline_stage *s, pipeline_task t, pipeline_content content,
-                                int64_t by, bool sent) {
-    int64_t part = part_of_chunk(s, t.chunk) + by;
-    return (pipeline_message){.content = content,
-                              .peer = (int)(part % s->stages),
-                              .chunk = sent ? (int)(part / s->stages) : t.chunk,
-                              .micro_batch = t.micro_batch};
-}
-
-int pipeline_sends(const pipeline_stage *s, bool tied, pipeline_task t,
-                   pipeline_message out[PIPELINE_MESSAGES]) {
-    bool last = is_last_part(s, t.chunk);
-    int count = 0;
-    if (!t.backward && !last) out[count++] = message(s, t, PIPELINE_STREAM, 1, true);
-    if (t.backward && last && tied) out[count++] = message(s, t, PIPELINE_TABLE, 1 - count_parts(s), true);
-    if (t.backward && !is_first_part(s, t.chunk)) out[count++] = message(s, t, PIPELINE_GRADIENT, -1, true);
-    return count;
-}
-
-int pipeline_receives(const pipeline_stage *s, bool tied, pipeline_task t,
+int pipeline_messages(const pipeline_stage *s, bool tied, pipeline_task t, bool sent,
                       pipeline_message out[PIPELINE_MESSAGES]) {
-    bool first = is_first_part(s, t.chunk);
+    int64_t part = part_of_chunk(s, t.chunk), last = count_parts(s) - 1, step = sent ? 1 : -1;
+    int64_t end = sent ? last : 0; /* the stream is not sent after the last part or received before part 0 */
+    const struct {
+        pipeline_content content;
+        int64_t by; /* index of the other part minus `part` */
+        bool exists;
+    } all[PIPELINE_CONTENTS] = {{PIPELINE_STREAM, step, !t.backward && part != end},
+                                {PIPELINE_TABLE, -step * last, t.backward && part == end && tied},
+                                {PIPELINE_GRADIENT, -step, t.backward && part != last - end}};
     int count = 0;
-    if (!t.backward && !first) out[count++] = message(s, t, PIPELINE_STREAM, -1, false);
-    if (t.backward && first && tied) out[count++] = message(s, t, PIPELINE_TABLE, count_parts(s) - 1, false);
-    if (t.backward && !is_last_part(s, t.chunk)) out[count++] = message(s, t, PIPELINE_GRADIENT, 1, false);
+    for (int i = 0; i < PIPELINE_CONTENTS; i++) {
+        int64_t other = part + all[i].by;
+        if (all[i].exists)
+            out[count++] = (pipeline_message){.content = all[i].content,
+                                              .peer = (int)(other % s->stages),
+                                              .chunk = sent ? (int)(other / s->stages) : t.chunk,
+                                              .micro_batch = t.micro_batch};
+    }
     return count;
 }
 

@@ -71,13 +71,11 @@ typedef struct pipeline_message {
 } pipeline_message;
 
 enum { PIPELINE_MESSAGES = 2 };
-/* Writes the messages to send after task t; returns their number. tied: embeddings are tied and trained. */
-int pipeline_sends(const pipeline_stage *s, bool tied, pipeline_task t,
-                   pipeline_message out[PIPELINE_MESSAGES]);
+/* Writes the messages to send after task t or, if !sent, the messages to receive before it; returns their
+   number. tied: embeddings are tied and trained. */
+int pipeline_messages(const pipeline_stage *s, bool tied, pipeline_task t, bool sent,
+                      pipeline_message out[PIPELINE_MESSAGES]);
 /* Maximum number of sends of `content` in flight. At this number, a stage waits for its oldest send. */
 int pipeline_max_in_flight(const pipeline_stage *s, pipeline_content content);
-/* Writes the messages that the stage receives before task t; returns their number. */
-int pipeline_receives(const pipeline_stage *s, bool tied, pipeline_task t,
-                      pipeline_message out[PIPELINE_MESSAGES]);
 
 #endif

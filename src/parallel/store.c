@@ -1,8 +1,6 @@
 /* parallel/store: lists the tensors that each unit gathers, allocates scales and full gradients. */
 #include "parallel/store.h"
 
-/* ---- units ---- */
-
 ott_status store_open(parameter_store *s, arena *memory) {
     int ranks = store_ranks(s);
     if (ranks == 1) return OTT_OK;
@@ -46,8 +44,6 @@ static void place_all_scales(parameter_store *s, float *all) {
     s->scale_count = next;
 }
 
-/* ---- full gradients, for reduce_once ---- */
-
 static ott_status open_full_gradients(parameter_store *s, device *d) {
     s->full_count = 0;
     for (int i = 0; i < s->unit_count; i++) {
@@ -62,8 +58,6 @@ static ott_status open_full_gradients(parameter_store *s, device *d) {
     return device_allocate(d, MEM_GRAD, s->full_count * (int64_t)sizeof(float), "gradients to reduce",
                            &s->full_gradients);
 }
-
-/* ---- set and close ---- */
 
 static void release_one(parameter_store *s, device *d) {
     device_release(d, s->scales);

@@ -2,13 +2,8 @@
 #include "base/text/size.h"
 #include "parallel/store.h"
 
-static int64_t row_elements(const parameter *p) {
+static int64_t elements_per_row(const parameter *p) {
     return p->rank > 1 ? p->local.columns : 1;
-}
-
-/* Number of rows in a piece. Shards are made of whole pieces, and pieces of whole reduction blocks. */
-static int64_t unit_rows(const parameter *p) {
-    return REDUCE_BLOCK / size_common_divisor(REDUCE_BLOCK, row_elements(p));
 }
 
 /* ---- a heap of ranks, to find the rank with the smallest shards fast even with thousands of ranks ---- */
@@ -18,7 +13,7 @@ static bool holds_less(const parameter_store *s, int a, int b) {
            (s->shard_elements[a] == s->shard_elements[b] && a < b);
 }
 
-static void swap(int *a, int *b) {
+static void swap_ranks(int *a, int *b) {
     int c = *a;
     *a = *b;
     *b = c;
@@ -29,19 +24,8 @@ static void sift_down(const parameter_store *s, int at) {
         for (int child = 2 * at + 1; child <= 2 * at + 2 && child < s->ranks->size; child++)
             if (holds_less(s, s->rank_heap[child], s->rank_heap[least])) least = child;
         if (least == at) return;
-        swap(&s->rank_heap[at], &s->rank_heap[least]);
+        swap_ranks(&s->rank_heap[at], &s->rank_heap[least]);
     }
-}
-
-static void sift_up(const parameter_store *s, int at) {
-    for (; at > 0 && holds_less(s, s->rank_heap[at], s->rank_heap[(at - 1) / 2]); at = (at - 1) / 2)
-        swap(&s->rank_heap[at], &s->rank_heap[(at - 1) / 2]);
-}
-
-static int place_of(const parameter_store *s, int rank) {
-    int at = 0;
-    while (s->rank_heap[at] != rank) at++;
-    return at;
 }
 
 /* Opens the heap. At first all ranks have 0 elements, so ranks in ascending order are a heap. */
@@ -54,12 +38,13 @@ static ott_status open_held(parameter_store *s, arena *memory) {
     return OTT_OK;
 }
 
-/* ---- shards ---- */
-
-/* Every rank gets equally many pieces of rows. The rest goes to the ranks with the fewest elements. */
-static void divide_rows(parameter_store *s, const parameter *p, int64_t rows, int64_t *counts) {
+/* Shards are made of pieces, and pieces of full reduction blocks. Every rank gets equally many pieces. The
+   rest goes to the ranks with the fewest elements. */
+static void divide_parameter_rows(parameter_store *s, const parameter *p, int64_t rows, int64_t *counts) {
     int ranks = s->ranks->size;
-    int64_t unit = unit_rows(p), units = (rows + unit - 1) / unit, elements = unit * row_elements(p);
+    int64_t unit =
+        REDUCE_BLOCK / size_common_divisor(REDUCE_BLOCK, elements_per_row(p)); /* rows in a piece */
+    int64_t units = (rows + unit - 1) / unit, elements = unit * elements_per_row(p);
     for (int r = 0; r < ranks; r++) {
         counts[r] = units / ranks * unit;
         s->shard_elements[r] += units / ranks * elements;
@@ -70,11 +55,13 @@ static void divide_rows(parameter_store *s, const parameter *p, int64_t rows, in
         s->shard_elements[r] += elements;
         sift_down(s, 0);
     }
-    int last = ranks - 1;
+    int last = ranks - 1, at = 0;
     while (last > 0 && counts[last] == 0) last--;
     counts[last] -= units * unit - rows; /* the last piece may be incomplete */
-    s->shard_elements[last] -= (units * unit - rows) * row_elements(p);
-    sift_up(s, place_of(s, last));
+    s->shard_elements[last] -= (units * unit - rows) * elements_per_row(p);
+    while (s->rank_heap[at] != last) at++;
+    for (; at > 0 && holds_less(s, s->rank_heap[at], s->rank_heap[(at - 1) / 2]); at = (at - 1) / 2)
+        swap_ranks(&s->rank_heap[at], &s->rank_heap[(at - 1) / 2]);
 }
 
 ott_status store_divide(parameter_store *s, arena *memory, parameter *p) {
@@ -85,7 +72,7 @@ ott_status store_divide(parameter_store *s, arena *memory, parameter *p) {
     if (ranks > 1) {
         TRY(arena_alloc(memory, ranks * (int64_t)sizeof(int64_t), &p->shard.rows_per_rank));
         TRY(open_held(s, memory));
-        divide_rows(s, p, rows, p->shard.rows_per_rank);
+        divide_parameter_rows(s, p, rows, p->shard.rows_per_rank);
         p->shard.first = group_part_first(p->shard.rows_per_rank, rows, ranks, s->ranks->rank);
         count = p->shard.rows_per_rank[s->ranks->rank];
     }
@@ -95,9 +82,9 @@ ott_status store_divide(parameter_store *s, arena *memory, parameter *p) {
 }
 
 int64_t store_count_at(const parameter *p, int rank) {
-    return p->shard.rows_per_rank[rank] * row_elements(p);
+    return p->shard.rows_per_rank[rank] * elements_per_row(p);
 }
 
 int64_t store_first_at(const parameter *p, int rank) {
-    return group_part_first(p->shard.rows_per_rank, 0, rank, rank) * row_elements(p);
+    return group_part_first(p->shard.rows_per_rank, 0, rank, rank) * elements_per_row(p);
 }

@@ -9,15 +9,13 @@ static int64_t packed_bytes(const exec *cx, const weight_part *part, int rank) {
     return backend_align(cx->device->can, store_count_at(part->p, rank) * dtype_bytes(part->format));
 }
 
-static void count_bytes(store_traffic *t, ott_dtype format, int64_t bytes) {
+static void count_traffic(store_traffic *t, ott_dtype format, int64_t bytes) {
     int64_t *count = dtype_is_fp8(format) ? &t->fp8
                      : format == OTT_BF16 ? &t->bf16
                      : format == OTT_F16  ? &t->f16
                                           : &t->fp32;
     *count += bytes;
 }
-
-/* ---- scales ---- */
 
 typedef bool (*weight_test)(const exec *cx, const weight_source *w);
 typedef ott_status (*weight_call)(exec *cx, weight_source *w);
@@ -49,15 +47,6 @@ static ott_status compute_scales(exec *cx, parameter_store *s, const store_unit 
     return for_weights(cx, units, count, weight_compute_scales);
 }
 
-/* Computes the unit's scales (with precompute_scales: of all units) unless they are of cx->step already. */
-static ott_status refresh_scales(exec *cx, parameter_store *s, store_unit *u) {
-    if (!any_weight(cx, u, 1, weight_needs_scales)) return OTT_OK;
-    return s->options.precompute_scales ? compute_scales(cx, s, s->units, s->unit_count)
-                                        : compute_scales(cx, s, u, 1);
-}
-
-/* ---- in flight ---- */
-
 /* Sets u->rows[r] to the number of bytes that rank r sends, for each rank. Returns their sum. */
 static int64_t measure_unit(const exec *cx, parameter_store *s, store_unit *u) {
     int64_t all = 0;
@@ -67,7 +56,7 @@ static int64_t measure_unit(const exec *cx, parameter_store *s, store_unit *u) {
             if (!(u->parts[i].uses & u->uses)) continue;
             int64_t bytes = packed_bytes(cx, &u->parts[i], r);
             u->rows[r] += bytes;
-            if (!plan_recording(cx->plan)) count_bytes(&s->traffic, u->parts[i].format, bytes);
+            if (!plan_recording(cx->plan)) count_traffic(&s->traffic, u->parts[i].format, bytes);
         }
         all += u->rows[r];
     }
@@ -75,27 +64,28 @@ static int64_t measure_unit(const exec *cx, parameter_store *s, store_unit *u) {
 }
 
 static ott_status start_gather(exec *cx, parameter_store *s, store_unit *u, int uses) {
-    TRY(refresh_scales(cx, s, u));
+    /* The scales may already be of cx->step. */
+    if (any_weight(cx, u, 1, weight_needs_scales))
+        TRY(s->options.precompute_scales ? compute_scales(cx, s, s->units, s->unit_count)
+                                         : compute_scales(cx, s, u, 1));
     u->uses = uses;
     u->gathered = false;
     TRY(exec_open(cx, "gathered shards", BYTES, measure_unit(cx, s, u), 1, &u->received,
                   &u->received_buffer));
-    char *to = (char *)u->received.data + group_part_first(u->rows, 0, s->ranks->rank, s->ranks->rank);
+    int own = s->ranks->rank;
+    tensor shard = tensor_rows(u->received, group_part_first(u->rows, 0, own, own), u->rows[own]);
+    char *to = shard.data;
     for (int i = 0; i < u->part_count; i++) {
         if (!(u->parts[i].uses & u->uses)) continue;
         TRY(weight_part_pack(cx, &u->parts[i], to));
-        to += packed_bytes(cx, &u->parts[i], s->ranks->rank);
+        to += packed_bytes(cx, &u->parts[i], own);
     }
-    int64_t first = group_part_first(u->rows, 0, s->ranks->rank, s->ranks->rank);
-    return group_start(s->ranks, cx,
-                       &(collective){.kind = COLLECTIVE_ALL_GATHER,
-                                     .input = tensor_rows(u->received, first, u->rows[s->ranks->rank]),
-                                     .output = u->received,
-                                     .output_rows = u->rows},
-                       &u->request);
+    return group_start(
+        s->ranks, cx,
+        &(collective){
+            .kind = COLLECTIVE_ALL_GATHER, .input = shard, .output = u->received, .output_rows = u->rows},
+        &u->request);
 }
-
-/* ---- unpacking ---- */
 
 /* Copies the shards of all ranks from u->received to the part's full tensor. */
 static ott_status unpack_part(exec *cx, const parameter_store *s, const store_unit *u, weight_part *part) {
@@ -114,8 +104,6 @@ static ott_status unpack_part(exec *cx, const parameter_store *s, const store_un
     return weight_part_finish(cx, part, u->uses);
 }
 
-/* ---- gather and release ---- */
-
 static ott_status gather_unit(exec *cx, parameter_store *s, store_unit *u, int uses) {
     if (store_ranks(s) == 1) return OTT_OK;
     if (!u->uses) TRY(start_gather(cx, s, u, uses));
@@ -133,35 +121,29 @@ ott_status store_gather(exec *cx, parameter_store *s, int unit, int uses) {
     return OTT_OK;
 }
 
-static ott_status prefetch_unit(exec *cx, parameter_store *s, store_unit *u, int uses) {
-    if (store_ranks(s) == 1 || s->options.no_prefetch || u->uses) return OTT_OK;
-    return start_gather(cx, s, u, uses);
-}
-
 ott_status store_prefetch(exec *cx, parameter_store *s, int unit, int uses) {
-    for (; s; s = s->expert_store) TRY(prefetch_unit(cx, s, &s->units[unit], uses));
-    return OTT_OK;
-}
-
-static ott_status release_unit(exec *cx, store_unit *u) {
-    for (int i = 0; u->gathered && i < u->part_count; i++) {
-        weight_part *part = &u->parts[i];
-        weight_part_drop(part);
-        TRY(plan_close(cx->plan, &part->full));
-        TRY(plan_close(cx->plan, &part->rowwise));
-        TRY(plan_close(cx->plan, &part->columnwise));
+    for (; s; s = s->expert_store) {
+        store_unit *u = &s->units[unit];
+        if (store_ranks(s) > 1 && !s->options.no_prefetch && !u->uses) TRY(start_gather(cx, s, u, uses));
     }
-    u->gathered = false;
-    u->uses = 0;
     return OTT_OK;
 }
 
 ott_status store_release(exec *cx, parameter_store *s, int unit) {
-    for (; s; s = s->expert_store) TRY(release_unit(cx, &s->units[unit]));
+    for (; s; s = s->expert_store) {
+        store_unit *u = &s->units[unit];
+        for (int i = 0; u->gathered && i < u->part_count; i++) {
+            weight_part *part = &u->parts[i];
+            weight_part_drop(part);
+            TRY(plan_close(cx->plan, &part->full));
+            TRY(plan_close(cx->plan, &part->rowwise));
+            TRY(plan_close(cx->plan, &part->columnwise));
+        }
+        u->gathered = false;
+        u->uses = 0;
+    }
     return OTT_OK;
 }
-
-/* ---- after a failure ---- */
 
 static void abandon_unit(exec *cx, const parameter_store *s, store_unit *u, bool wait) {
     for (int i = 0; i < u->parameter_count; i++) u->parameters[i]->grad_buffer = PLAN_NONE;

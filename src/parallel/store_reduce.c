@@ -33,19 +33,17 @@ static ott_status open_full_gradient(exec *cx, parameter *p) {
     return plan_recording(cx->plan) ? OTT_OK : device_zero(cx->device, p->grad.data, tensor_bytes(p->grad));
 }
 
-static ott_status open_gradients(exec *cx, const parameter_store *s, const store_unit *u) {
-    for (int i = 0; i < u->parameter_count; i++) {
-        parameter *p = u->parameters[i];
-        if (is_summed_separately(s, p))
-            TRY(open_full_gradient(cx, p));
-        else if (!p->frozen)
-            p->grad = kept_gradient(s, u, i);
-    }
-    return OTT_OK;
-}
-
 ott_status store_open_gradients(exec *cx, const parameter_store *s, int unit) {
-    for (; s; s = s->expert_store) TRY(open_gradients(cx, s, &s->units[unit]));
+    for (; s; s = s->expert_store) {
+        const store_unit *u = &s->units[unit];
+        for (int i = 0; i < u->parameter_count; i++) {
+            parameter *p = u->parameters[i];
+            if (is_summed_separately(s, p))
+                TRY(open_full_gradient(cx, p));
+            else if (!p->frozen)
+                p->grad = kept_gradient(s, u, i);
+        }
+    }
     return OTT_OK;
 }
 
@@ -61,13 +59,13 @@ static ott_status accumulate_gradient(exec *cx, const parameter_store *s, const 
 
 /* ---- reduction over ranks ---- */
 
-static ott_dtype format_of(const parameter_store *s) {
+static ott_dtype gradient_format(const parameter_store *s) {
     return s->options.reduce_bf16 ? OTT_BF16 : OTT_F32;
 }
 
 /* Number of elements of rank `rank`'s shard of p in the packed buffer, with padding. */
-static int64_t packed_count(const exec *cx, const parameter_store *s, const parameter *p, int rank) {
-    int64_t size = dtype_bytes(format_of(s));
+static int64_t packed_gradient_count(const exec *cx, const parameter_store *s, const parameter *p, int rank) {
+    int64_t size = dtype_bytes(gradient_format(s));
     return p->frozen ? 0 : backend_align(cx->device->can, store_count_at(p, rank) * size) / size;
 }
 
@@ -75,7 +73,8 @@ static int64_t packed_count(const exec *cx, const parameter_store *s, const para
 static int64_t packed_step(const exec *cx, const parameter_store *s, const store_unit *u, int i, int r) {
     int64_t step = s->reduction.rows[r];
     for (int k = 0; k < i && r + 1 < s->ranks->size; k++)
-        step += packed_count(cx, s, u->parameters[k], r + 1) - packed_count(cx, s, u->parameters[k], r);
+        step += packed_gradient_count(cx, s, u->parameters[k], r + 1) -
+                packed_gradient_count(cx, s, u->parameters[k], r);
     return step;
 }
 
@@ -110,7 +109,7 @@ static ott_status pack_gradients(exec *cx, const parameter_store *s, const store
     for (int i = 0; i < u->parameter_count; i++) {
         const parameter *p = u->parameters[i];
         if (!p->frozen) TRY(pack_gradient(cx, s, u, i, to));
-        to.data = (char *)to.data + packed_count(cx, s, p, 0) * dtype_bytes(to.dtype);
+        to.data = (char *)to.data + packed_gradient_count(cx, s, p, 0) * dtype_bytes(to.dtype);
     }
     return OTT_OK;
 }
@@ -121,10 +120,10 @@ static int64_t measure_gradients(const exec *cx, parameter_store *s, const store
     for (int r = 0; r < s->ranks->size; r++) {
         s->reduction.rows[r] = 0;
         for (int i = 0; i < u->parameter_count; i++)
-            s->reduction.rows[r] += packed_count(cx, s, u->parameters[i], r);
+            s->reduction.rows[r] += packed_gradient_count(cx, s, u->parameters[i], r);
         all += s->reduction.rows[r];
     }
-    if (!plan_recording(cx->plan)) s->traffic.gradient += all * dtype_bytes(format_of(s));
+    if (!plan_recording(cx->plan)) s->traffic.gradient += all * dtype_bytes(gradient_format(s));
     return all;
 }
 
@@ -132,13 +131,13 @@ static ott_status start_reduction(exec *cx, parameter_store *s, const store_unit
     tensor packed;
     int64_t all = measure_gradients(cx, s, u);
     if (all == 0) return OTT_OK;
-    TRY(exec_open(cx, "gradients to reduce", format_of(s), all, 1, &packed, &s->reduction.sent_buffer));
+    TRY(exec_open(cx, "gradients to reduce", gradient_format(s), all, 1, &packed, &s->reduction.sent_buffer));
     TRY(pack_gradients(cx, s, u, packed));
     for (int i = 0; i < u->parameter_count; i++) {
         TRY(plan_close(cx->plan, &u->parameters[i]->grad_buffer));
         u->parameters[i]->grad.data = NULL;
     }
-    TRY(exec_open(cx, "reduced gradients", format_of(s), s->reduction.rows[s->ranks->rank], 1,
+    TRY(exec_open(cx, "reduced gradients", gradient_format(s), s->reduction.rows[s->ranks->rank], 1,
                   &s->reduction.sum, &s->reduction.sum_buffer));
     s->reduction.unit = u;
     return group_start(s->ranks, cx,
@@ -150,11 +149,6 @@ static ott_status start_reduction(exec *cx, parameter_store *s, const store_unit
                        &s->reduction.request);
 }
 
-static ott_status add_reduced(exec *cx, const tensor *shard, tensor sum) {
-    sum = tensor_matrix(sum.data, sum.dtype, shard->rows, shard->columns);
-    return op_add(cx, &(add_args){.x = shard, .delta = &sum, .y = shard});
-}
-
 static ott_status finish_reduction(exec *cx, parameter_store *s) {
     const store_unit *u = s->reduction.unit;
     tensor sum = s->reduction.sum;
@@ -164,8 +158,13 @@ static ott_status finish_reduction(exec *cx, parameter_store *s) {
     TRY(plan_close(cx->plan, &s->reduction.sent_buffer));
     for (int i = 0; i < u->parameter_count; i++) {
         const parameter *p = u->parameters[i];
-        if (!p->frozen && tensor_count(p->shard.grad) > 0) TRY(add_reduced(cx, &p->shard.grad, sum));
-        sum.data = (char *)sum.data + packed_count(cx, s, p, s->ranks->rank) * dtype_bytes(sum.dtype);
+        if (!p->frozen && tensor_count(p->shard.grad) > 0) {
+            const tensor *own = &p->shard.grad;
+            tensor added = tensor_matrix(sum.data, sum.dtype, own->rows, own->columns);
+            TRY(op_add(cx, &(add_args){.x = own, .delta = &added, .y = own}));
+        }
+        sum.data =
+            (char *)sum.data + packed_gradient_count(cx, s, p, s->ranks->rank) * dtype_bytes(sum.dtype);
     }
     return plan_close(cx->plan, &s->reduction.sum_buffer);
 }
@@ -181,30 +180,25 @@ static ott_status reduce_unit(exec *cx, parameter_store *s, const store_unit *u)
     return s->options.no_prefetch ? finish_reduction(cx, s) : OTT_OK;
 }
 
-static ott_status reduce_gradients(exec *cx, parameter_store *s, const store_unit *u) {
-    if (reduces_each_micro_batch(s)) return reduce_unit(cx, s, u);
-    for (int i = 0; i < u->parameter_count; i++) TRY(accumulate_gradient(cx, s, u, i));
-    return OTT_OK;
-}
-
 ott_status store_reduce_gradients(exec *cx, parameter_store *s, int unit) {
-    for (; s; s = s->expert_store) TRY(reduce_gradients(cx, s, &s->units[unit]));
-    return OTT_OK;
-}
-
-/* ---- one reduction for several micro-batches ---- */
-
-static ott_status reduce_once(exec *cx, parameter_store *s) {
-    for (int n = s->unit_count - 1; n >= 0 && s->full_gradients; n--) {
-        const store_unit *u = &s->units[n];
-        for (int i = 0; i < u->parameter_count; i++) u->parameters[i]->grad = kept_gradient(s, u, i);
-        TRY(reduce_unit(cx, s, u));
+    for (; s; s = s->expert_store) {
+        const store_unit *u = &s->units[unit];
+        if (reduces_each_micro_batch(s)) TRY(reduce_unit(cx, s, u));
+        for (int i = 0; i < u->parameter_count && !reduces_each_micro_batch(s); i++)
+            TRY(accumulate_gradient(cx, s, u, i));
     }
-    return finish_reduction(cx, s);
+    return OTT_OK;
 }
 
 ott_status store_reduce_once(exec *cx, parameter_store *s) {
-    for (; s; s = s->expert_store) TRY(reduce_once(cx, s));
+    for (; s; s = s->expert_store) {
+        for (int n = s->unit_count - 1; n >= 0 && s->full_gradients; n--) {
+            const store_unit *u = &s->units[n];
+            for (int i = 0; i < u->parameter_count; i++) u->parameters[i]->grad = kept_gradient(s, u, i);
+            TRY(reduce_unit(cx, s, u));
+        }
+        TRY(finish_reduction(cx, s));
+    }
     return OTT_OK;
 }
 

@@ -132,7 +132,8 @@ static pipeline_message next_from(const stage *s, int peer, position *c) {
     pipeline_message sends[PIPELINE_MESSAGES];
     from.rank = peer;
     for (;; *c = (position){.task = c->task + 1}) {
-        int count = pipeline_sends(&from, s->tied, pipeline_task_at(&from, s->micro_batches, c->task), sends);
+        int count = pipeline_messages(&from, s->tied, pipeline_task_at(&from, s->micro_batches, c->task),
+                                      true, sends);
         while (c->sent < count)
             if (sends[c->sent++].peer == s->shape->rank) return sends[c->sent - 1];
     }
@@ -170,7 +171,7 @@ static ott_status await_next(exec *cx, stage *s, int peer) {
 
 static ott_status post_needs(exec *cx, const pass *p, pipeline_task t) {
     pipeline_message needs[PIPELINE_MESSAGES];
-    int count = pipeline_receives(p->s->shape, p->s->tied, t, needs);
+    int count = pipeline_messages(p->s->shape, p->s->tied, t, false, needs);
     for (int i = 0; i < count; i++)
         while (!message_of(p->s, &needs[i])->posted) TRY(post_next(cx, p, needs[i].peer));
     return OTT_OK;
@@ -178,7 +179,7 @@ static ott_status post_needs(exec *cx, const pass *p, pipeline_task t) {
 
 static ott_status await_needs(exec *cx, stage *s, pipeline_task t) {
     pipeline_message needs[PIPELINE_MESSAGES];
-    int count = pipeline_receives(s->shape, s->tied, t, needs);
+    int count = pipeline_messages(s->shape, s->tied, t, false, needs);
     for (int i = 0; i < count; i++)
         while (!message_of(s, &needs[i])->arrived) TRY(await_next(cx, s, needs[i].peer));
     return OTT_OK;
@@ -217,7 +218,7 @@ static ott_status send_message(exec *cx, stage *s, const pipeline_message *m, co
 static ott_status send_all(exec *cx, stage *s, pipeline_task t, const tensor *made, plan_buffer *buffer) {
     pipeline_message sends[PIPELINE_MESSAGES];
     in_flight *f = &s->in_flight[t.micro_batch];
-    int count = pipeline_sends(s->shape, s->tied, t, sends);
+    int count = pipeline_messages(s->shape, s->tied, t, true, sends);
     for (int i = 0; i < count; i++)
         TRY(sends[i].content == PIPELINE_TABLE ? send_message(cx, s, &sends[i], &f->table, &f->table_buffer)
                                                : send_message(cx, s, &sends[i], made, buffer));
@@ -384,7 +385,7 @@ ott_status stage_train(exec *cx, stage *s, const batch *batches, const tensor *g
 /* In evaluation, stages exchange only the residual stream, one message at a time. */
 static ott_status receive_stream(exec *cx, const pass *p, pipeline_task t) {
     pipeline_message needs[PIPELINE_MESSAGES];
-    if (pipeline_receives(p->s->shape, p->s->tied, t, needs) == 0) return OTT_OK;
+    if (pipeline_messages(p->s->shape, p->s->tied, t, false, needs) == 0) return OTT_OK;
     message *at = message_of(p->s, needs);
     TRY(open_message(cx, p, needs, at));
     return group_run(p->s->ranks, cx,

@@ -95,7 +95,7 @@ static void ask_up_to(simulation *w, int to, const pipeline_message *wanted) {
     pipeline_stage from = stage_of(w, wanted->peer);
     for (int64_t i = 0; i < pipeline_task_count(&from, w->n); i++) {
         pipeline_message sent[PIPELINE_MESSAGES];
-        int count = pipeline_sends(&from, w->tied, pipeline_task_at(&from, w->n, i), sent);
+        int count = pipeline_messages(&from, w->tied, pipeline_task_at(&from, w->n, i), true, sent);
         for (int j = 0; j < count; j++) {
             if (sent[j].peer != to) continue;
             w->asked[sent[j].content][to][sent[j].chunk][sent[j].micro_batch] = true;
@@ -111,7 +111,7 @@ static void ask_up_to(simulation *w, int to, const pipeline_message *wanted) {
 static bool may_run(simulation *w, int rank) {
     pipeline_stage s = stage_of(w, rank);
     pipeline_message needs[PIPELINE_MESSAGES];
-    int count = pipeline_receives(&s, w->tied, pipeline_task_at(&s, w->n, w->at[rank].task), needs);
+    int count = pipeline_messages(&s, w->tied, pipeline_task_at(&s, w->n, w->at[rank].task), false, needs);
     bool here = true;
     for (int i = 0; i < count; i++) {
         ask_up_to(w, rank, &needs[i]);
@@ -127,7 +127,7 @@ static bool send(simulation *w, int rank) {
     pipeline_message sends[PIPELINE_MESSAGES];
     walker *a = &w->at[rank];
     if (a->task == 0) return true;
-    int count = pipeline_sends(&s, w->tied, pipeline_task_at(&s, w->n, a->task - 1), sends);
+    int count = pipeline_messages(&s, w->tied, pipeline_task_at(&s, w->n, a->task - 1), true, sends);
     for (; a->sent < count; a->sent++) {
         const pipeline_message *m = &sends[a->sent];
         int64_t place = w->sent[rank][m->content] % pipeline_max_in_flight(&s, m->content);
