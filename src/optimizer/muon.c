@@ -17,8 +17,6 @@ static bool is_for_muon(const parameter *p) {
     return p->is_hidden;
 }
 
-/* ---- Newton-Schulz iterations ---- */
-
 /* c = a b, or c += a b. a_transposed, b_transposed: the factor is a^T, b^T instead of a, b. */
 static ott_status multiply_matrices(exec *cx, tensor a, bool a_transposed, tensor b, bool b_transposed,
                                     const tensor *c, bool accumulate) {
@@ -90,8 +88,6 @@ static ott_status orthogonalize(exec *cx, int steps, const tensor *momentum, con
     return plan_close(cx->plan, &buffer);
 }
 
-/* ---- the step of a parameter ---- */
-
 /* A tensor and its buffer; the buffer is PLAN_NONE if the tensor is borrowed. */
 typedef struct buffered {
     tensor t;
@@ -126,19 +122,7 @@ static ott_status gather_matrix(exec *cx, const parameter *p, const optimizer_ra
                                    .output_rows = p->shard.rows_per_rank});
 }
 
-static ott_status update_momentum(exec *cx, const optimizer_options *o, const optimizer_rows *own,
-                                  const tensor *state) {
-    if (own->param.rows == 0) return OTT_OK;
-    return op_muon_momentum(cx, &(muon_momentum_args){.momentum = &own->slot[MOMENTUM],
-                                                      .grad = &own->grad,
-                                                      .state = state,
-                                                      .factor = o->momentum,
-                                                      .seed = own->seed,
-                                                      .first = own->first,
-                                                      .row_step = own->row_step});
-}
-
-static double update_scale(muon_scale how, double rows, double columns) {
+static double muon_update_factor(muon_scale how, double rows, double columns) {
     switch (how) {
     case MUON_SCALE_ORIGINAL: return sqrt(rows > columns ? rows / columns : 1.0);
     case MUON_SCALE_RMS: return 0.2 * sqrt(rows > columns ? rows : columns);
@@ -150,8 +134,8 @@ static double update_scale(muon_scale how, double rows, double columns) {
 
 static ott_status apply_update(exec *cx, const optimizer_options *o, const optimizer_rows *own,
                                const tensor *update, const tensor *state) {
-    double scale_tensor =
-        update_scale(o->muon_scale, (double)matrix_rows(own->parameter), (double)own->parameter->columns);
+    double scale_tensor = muon_update_factor(o->muon_scale, (double)matrix_rows(own->parameter),
+                                             (double)own->parameter->columns);
     tensor rows = tensor_rows(*update, own->parameter->shard.first, own->param.rows);
     if (rows.rows == 0) return OTT_OK;
     return op_muon(cx, &(muon_args){.param = &own->param,
@@ -172,7 +156,14 @@ static ott_status step_matrix(exec *cx, const optimizer_options *o, const parame
     plan_buffer buffer;
     int64_t rows = matrix_rows(p);
     if (p->shard.value.rows > 0) STATUS_REQUIRE(optimizer_rows_at(o, p, 0, &own) == p->shard.value.rows);
-    TRY(update_momentum(cx, o, &own, state));
+    if (own.param.rows != 0)
+        TRY(op_muon_momentum(cx, &(muon_momentum_args){.momentum = &own.slot[MOMENTUM],
+                                                       .grad = &own.grad,
+                                                       .state = state,
+                                                       .factor = o->momentum,
+                                                       .seed = own.seed,
+                                                       .first = own.first,
+                                                       .row_step = own.row_step}));
     TRY(open_direction(cx, o, p, state, &direction));
     TRY(gather_matrix(cx, p, ranks, &direction.t, &full));
     TRY(exec_open(cx, "update of a matrix", o->muon_format, p->rows, p->columns, &update, &buffer));

@@ -15,43 +15,34 @@ static bool can_quantize(const parameter *p) {
     return !has_groups(p);
 }
 
-static adamw_args plain_call(const optimizer_options *o, const optimizer_rows *r, const tensor *state) {
-    const qtensor *quantized = &r->parameter->shard.quantized;
-    return (adamw_args){OPTIMIZER_ROWS_ARGUMENTS(r, state),
-                        .moment1 = &r->slot[ADAMW_MOMENT1],
-                        .moment2 = &r->slot[ADAMW_MOMENT2],
-                        .beta1 = o->beta1,
-                        .beta2 = o->beta2,
-                        .epsilon = o->epsilon,
-                        .q = quant_spec_is_fp8(&quantized->spec) ? quantized : NULL};
-}
-
-static adamw_fp8_args grouped_call(const optimizer_options *o, const optimizer_rows *r, const tensor *state) {
-    return (adamw_fp8_args){OPTIMIZER_ROWS_ARGUMENTS(r, state),
-                            .moment1 = &r->slot[ADAMW_MOMENT1],
-                            .group_scales1 = &r->group_scales[ADAMW_MOMENT1],
-                            .moment2 = &r->slot[ADAMW_MOMENT2],
-                            .group_scales2 = &r->group_scales[ADAMW_MOMENT2],
-                            .beta1 = o->beta1,
-                            .beta2 = o->beta2,
-                            .epsilon = o->epsilon};
-}
-
 static ott_status adamw_rows(exec *cx, const optimizer_options *o, const optimizer_rows *rows, int count,
                              const tensor *state) {
     adamw_args plain[OPTIMIZER_LIST];
     adamw_fp8_args grouped[OPTIMIZER_LIST];
     int plain_count = 0, grouped_count = 0;
-    for (int i = 0; i < count; i++)
-        if (has_groups(rows[i].parameter))
-            grouped[grouped_count++] = grouped_call(o, &rows[i], state);
+    for (const optimizer_rows *r = rows; r < rows + count; r++) {
+        const qtensor *quantized = &r->parameter->shard.quantized;
+        if (has_groups(r->parameter))
+            grouped[grouped_count++] = (adamw_fp8_args){OPTIMIZER_ROWS_ARGUMENTS(r, state),
+                                                        .moment1 = &r->slot[ADAMW_MOMENT1],
+                                                        .group_scales1 = &r->group_scales[ADAMW_MOMENT1],
+                                                        .moment2 = &r->slot[ADAMW_MOMENT2],
+                                                        .group_scales2 = &r->group_scales[ADAMW_MOMENT2],
+                                                        .beta1 = o->beta1,
+                                                        .beta2 = o->beta2,
+                                                        .epsilon = o->epsilon};
         else
-            plain[plain_count++] = plain_call(o, &rows[i], state);
+            plain[plain_count++] = (adamw_args){OPTIMIZER_ROWS_ARGUMENTS(r, state),
+                                                .moment1 = &r->slot[ADAMW_MOMENT1],
+                                                .moment2 = &r->slot[ADAMW_MOMENT2],
+                                                .beta1 = o->beta1,
+                                                .beta2 = o->beta2,
+                                                .epsilon = o->epsilon,
+                                                .q = quant_spec_is_fp8(&quantized->spec) ? quantized : NULL};
+    }
     TRY(op_adamw_many(cx, plain, plain_count));
     return op_adamw_fp8_many(cx, grouped, grouped_count);
 }
-
-/* ---- the table ---- */
 
 static const optimizer_rule adamw = {.name = "adamw",
                                      .slots = 2,
@@ -107,13 +98,6 @@ static int64_t count_blocks(const parameter *p, const optimizer_ranks *ranks, in
     return split_ranks->size * blocks;
 }
 
-static int64_t count_all_blocks(const parameter *parameters, int count, const optimizer_ranks *ranks) {
-    int64_t all = 0, first;
-    for (int i = 0; i < count; i++)
-        if (is_measured(&parameters[i])) all += count_blocks(&parameters[i], ranks, &first);
-    return all;
-}
-
 /* Computes the sums of squares of this rank's blocks. All tensor-parallel ranks have the same copy of a
    parameter that is not split between them. So only tensor-parallel rank 0 computes this parameter's sums. */
 static ott_status square_blocks(exec *cx, const parameter *parameters, int count,
@@ -163,29 +147,26 @@ static ott_status sum_parameters(exec *cx, const parameter *parameters, int coun
     return op_sum_blocks_many(cx, items, filled);
 }
 
-/* Gathers the block sums of all ranks. Then adds them in an order that does not depend on the rank count. */
-static ott_status measure_squares(exec *cx, const parameter *parameters, int count,
-                                  const optimizer_ranks *ranks, const tensor *squares, int *measured) {
+/* Gathers the block sums of all ranks, and adds them in an order that does not depend on the rank count. */
+static ott_status measure_norm(exec *cx, const optimizer_options *o, const parameter *parameters, int count,
+                               const optimizer_ranks *ranks, const tensor *squares, const tensor *state) {
+    int trained;
+    bool is_stage = ranks->stages != NULL;
     tensor blocks;
     plan_buffer buffer;
-    TRY(exec_open(cx, "squares of gradients", OTT_F32, 1, count_all_blocks(parameters, count, ranks), &blocks,
-                  &buffer));
+    int64_t all = 0, first;
+    if (is_stage && !plan_recording(cx->plan))
+        TRY(device_zero(cx->device, squares->data, tensor_bytes(*squares)));
+    for (int i = 0; i < count; i++)
+        if (is_measured(&parameters[i])) all += count_blocks(&parameters[i], ranks, &first);
+    TRY(exec_open(cx, "squares of gradients", OTT_F32, 1, all, &blocks, &buffer));
     if ((ranks->shard || ranks->tensor) && !plan_recording(cx->plan))
         TRY(device_zero(cx->device, blocks.data, tensor_bytes(blocks)));
     TRY(square_blocks(cx, parameters, count, ranks, &blocks));
     if (ranks->shard) TRY(group_all_reduce(ranks->shard, cx, &blocks, REDUCE_SUM));
     if (ranks->tensor) TRY(group_all_reduce(ranks->tensor, cx, &blocks, REDUCE_SUM));
-    TRY(sum_parameters(cx, parameters, count, ranks, &blocks, squares, measured));
-    return plan_close(cx->plan, &buffer);
-}
-
-static ott_status measure_norm(exec *cx, const optimizer_options *o, const parameter *parameters, int count,
-                               const optimizer_ranks *ranks, const tensor *squares, const tensor *state) {
-    int trained;
-    bool is_stage = ranks->stages != NULL;
-    if (is_stage && !plan_recording(cx->plan))
-        TRY(device_zero(cx->device, squares->data, tensor_bytes(*squares)));
-    TRY(measure_squares(cx, parameters, count, ranks, squares, &trained));
+    TRY(sum_parameters(cx, parameters, count, ranks, &blocks, squares, &trained));
+    TRY(plan_close(cx->plan, &buffer));
     tensor sums = tensor_columns(*squares, 0, is_stage ? ranks->trained : trained);
     if (is_stage) TRY(group_all_reduce(ranks->stages, cx, &sums, REDUCE_SUM));
     return op_grad_norm(cx, &(grad_norm_args){.sum_squares = &sums, .state = state, .max_norm = o->max_norm});

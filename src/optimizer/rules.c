@@ -11,62 +11,37 @@ void optimizer_schedule_moments(const optimizer_options *o, int64_t update, floa
     host_state[STEP_SQRT_CORRECTION2] = (float)sqrt(1.0 - pow((double)o->beta2, (double)update));
 }
 
-/* ---- Lion ---- */
-
-static ott_status lion_rows(exec *cx, const optimizer_options *o, const optimizer_rows *rows, int count,
-                            const tensor *state) {
-    lion_args items[OPTIMIZER_LIST];
-    for (int i = 0; i < count; i++) {
-        const optimizer_rows *r = &rows[i];
-        items[i] = (lion_args){OPTIMIZER_ROWS_ARGUMENTS(r, state), .momentum = &r->slot[0], .beta1 = o->beta1,
-                               .beta2 = o->beta2};
+/* Defines RULE_rows, which calls the op RULE once for a list of rows r. The arguments after the first are
+   initializers of the argument members that only this op has. */
+#define DEFINE_ROWS(rule, ...)                                                                               \
+    static ott_status rule##_rows(exec *cx, const optimizer_options *o, const optimizer_rows *rows,          \
+                                  int count, const tensor *state) {                                          \
+        rule##_args items[OPTIMIZER_LIST];                                                                   \
+        for (int i = 0; i < count; i++) {                                                                    \
+            const optimizer_rows *r = &rows[i];                                                              \
+            items[i] = (rule##_args){OPTIMIZER_ROWS_ARGUMENTS(r, state), __VA_ARGS__};                       \
+        }                                                                                                    \
+        return op_##rule##_many(cx, items, count);                                                           \
     }
-    return op_lion_many(cx, items, count);
-}
+
+DEFINE_ROWS(lion, .momentum = &r->slot[0], .beta1 = o->beta1, .beta2 = o->beta2)
 
 const optimizer_rule optimizer_lion = {
     .name = "lion", .slots = 1, .slot = {"exp_avg"}, .schedule = schedule_nothing, .update = lion_rows};
 
-/* ---- SGD ---- */
-
-static ott_status sgd_rows(exec *cx, const optimizer_options *o, const optimizer_rows *rows, int count,
-                           const tensor *state) {
-    sgd_args items[OPTIMIZER_LIST];
-    for (int i = 0; i < count; i++) {
-        const optimizer_rows *r = &rows[i];
-        items[i] = (sgd_args){OPTIMIZER_ROWS_ARGUMENTS(r, state), .momentum = &r->slot[0],
-                              .factor = o->momentum, .nesterov = o->nesterov};
-    }
-    return op_sgd_many(cx, items, count);
-}
+DEFINE_ROWS(sgd, .momentum = &r->slot[0], .factor = o->momentum, .nesterov = o->nesterov)
 
 const optimizer_rule optimizer_sgd = {
     .name = "sgd", .slots = 1, .slot = {"momentum_buffer"}, .schedule = schedule_nothing, .update = sgd_rows};
 
-/* ---- Adam ---- */
-
-static ott_status adam_rows(exec *cx, const optimizer_options *o, const optimizer_rows *rows, int count,
-                            const tensor *state) {
-    adam_args items[OPTIMIZER_LIST];
-    for (int i = 0; i < count; i++) {
-        const optimizer_rows *r = &rows[i];
-        items[i] = (adam_args){OPTIMIZER_ROWS_ARGUMENTS(r, state),
-                               .moment1 = &r->slot[0],
-                               .moment2 = &r->slot[1],
-                               .beta1 = o->beta1,
-                               .beta2 = o->beta2,
-                               .epsilon = o->epsilon};
-    }
-    return op_adam_many(cx, items, count);
-}
+DEFINE_ROWS(adam, .moment1 = &r->slot[0], .moment2 = &r->slot[1], .beta1 = o->beta1, .beta2 = o->beta2,
+            .epsilon = o->epsilon)
 
 const optimizer_rule optimizer_adam = {.name = "adam",
                                        .slots = 2,
                                        .slot = {"exp_avg", "exp_avg_sq"},
                                        .schedule = optimizer_schedule_moments,
                                        .update = adam_rows};
-
-/* ---- schedule-free AdamW ---- */
 
 enum { ITERATE, AVERAGE, MOMENT2 };
 
@@ -92,21 +67,8 @@ static void schedule_average(const optimizer_options *o, int64_t update, float *
     optimizer_schedule_moments(o, update, host_state);
 }
 
-static ott_status schedule_free_rows(exec *cx, const optimizer_options *o, const optimizer_rows *rows,
-                                     int count, const tensor *state) {
-    schedule_free_args items[OPTIMIZER_LIST];
-    for (int i = 0; i < count; i++) {
-        const optimizer_rows *r = &rows[i];
-        items[i] = (schedule_free_args){OPTIMIZER_ROWS_ARGUMENTS(r, state),
-                                        .z = &r->slot[ITERATE],
-                                        .x = &r->slot[AVERAGE],
-                                        .moment2 = &r->slot[MOMENT2],
-                                        .beta1 = o->beta1,
-                                        .beta2 = o->beta2,
-                                        .epsilon = o->epsilon};
-    }
-    return op_schedule_free_many(cx, items, count);
-}
+DEFINE_ROWS(schedule_free, .z = &r->slot[ITERATE], .x = &r->slot[AVERAGE], .moment2 = &r->slot[MOMENT2],
+            .beta1 = o->beta1, .beta2 = o->beta2, .epsilon = o->epsilon)
 
 /* Sets the parameter's value to the average of the iterates, or (average false) to the training weights. */
 static ott_status use_average(exec *cx, const optimizer_options *o, const parameter *p, bool average) {
