@@ -7,24 +7,14 @@
 
 /* ---- architectures ---- */
 
+/* How llama.cpp's architecture "llama" rotates, and which rope scalings it supports. */
+#define LLAMA_ROPE .rotates_pairs = true, .has_rope_factors = true, .longrope = true
+
 /* Architectures of llama.cpp, from its src/models and its converter of Hugging Face folders. */
 static const gguf_arch archs[] = {
-    {.family = FAMILY_LLAMA,
-     .name = "llama",
-     .biases = true,
-     .rotates_pairs = true,
-     .has_rope_factors = true,
-     .longrope = true},
-    {.family = FAMILY_MISTRAL,
-     .name = "llama",
-     .rotates_pairs = true,
-     .has_rope_factors = true,
-     .longrope = true},
-    {.family = FAMILY_MIXTRAL,
-     .name = "llama",
-     .rotates_pairs = true,
-     .has_rope_factors = true,
-     .longrope = true},
+    {.family = FAMILY_LLAMA, .name = "llama", .biases = true, LLAMA_ROPE},
+    {.family = FAMILY_MISTRAL, .name = "llama", LLAMA_ROPE},
+    {.family = FAMILY_MIXTRAL, .name = "llama", LLAMA_ROPE},
     {.family = FAMILY_QWEN2, .name = "qwen2", .square = true},
     {.family = FAMILY_QWEN3, .name = "qwen3"},
     {.family = FAMILY_QWEN3_MOE, .name = "qwen3moe"},
@@ -34,12 +24,7 @@ static const gguf_arch archs[] = {
      .fused_gate_up = true,
      .square = true,
      .longrope = true},
-    {.family = FAMILY_GRANITE,
-     .name = "granite",
-     .biases = true,
-     .rotates_pairs = true,
-     .has_rope_factors = true,
-     .longrope = true},
+    {.family = FAMILY_GRANITE, .name = "granite", .biases = true, LLAMA_ROPE},
     {.family = FAMILY_GLM, .name = "chatglm", .fused_gate_up = true, .square = true},
     {.family = FAMILY_GLM4, .name = "glm4", .fused_gate_up = true},
     {.family = FAMILY_DOTS1, .name = "dots1", .separate = true},
@@ -55,10 +40,9 @@ static const gguf_arch archs[] = {
 static const char *rope_limit(const model_options *o, const gguf_arch *a) {
     if (o->rope.kind == ROPE_LLAMA3 && !a->has_rope_factors) return "no model.rope_scaling = \"llama3\"";
     if (o->rope.kind == ROPE_LONGROPE && !a->longrope) return "no model.rope_scaling = \"longrope\"";
-    bool is_supported =
-        a->family == FAMILY_GEMMA3 && o->rope.kind == ROPE_LINEAR; /* Gemma 3 has linear scaling */
     if (o->rope.kind == ROPE_DYNAMIC) return "no model.rope_scaling = \"dynamic\"";
-    if (a->windows && o->rope.kind != ROPE_PLAIN && !is_supported)
+    bool is_gemma3_linear = a->family == FAMILY_GEMMA3 && o->rope.kind == ROPE_LINEAR;
+    if (a->windows && o->rope.kind != ROPE_PLAIN && !is_gemma3_linear)
         return "no model.rope_scaling that skips windowed layers";
     return NULL;
 }
@@ -91,8 +75,8 @@ static bool has_effect(double by) {
 static const char *multipliers_limit(const model_options *o, const gguf_arch *a) {
     bool is_granite = a->family == FAMILY_GRANITE;
     bool is_cohere = a->family == FAMILY_COHERE || a->family == FAMILY_COHERE2;
-    double root =
-        is_gemma(a) ? sqrt((double)o->dim) : 1; /* llama.cpp multiplies Gemma's embedding by sqrt(dim) */
+    /* llama.cpp multiplies Gemma's embedding by sqrt(dim) */
+    double root = is_gemma(a) ? sqrt((double)o->dim) : 1;
     bool inside =
         has_effect((double)o->embedding_multiplier / root) || has_effect((double)o->residual_multiplier);
     if (is_gemma(a) ? !scales_as_gemma(o, a) : o->attention_multiplier != 0 && !is_granite)
@@ -128,21 +112,16 @@ static const char *block_limit(const model_options *o, const gguf_arch *a) {
     return f->biases && !biased ? "only blocks with biases" : NULL;
 }
 
-static const char *find_unsupported(const model_options *o, const gguf_arch *a) {
-    const char *limit = rope_limit(o, a);
-    if (!limit) limit = block_limit(o, a);
-    if (!limit) limit = shape_limit(o, a);
-    if (!limit) limit = multipliers_limit(o, a);
-    if (!limit) limit = softcaps_limit(o, a);
-    return limit ? limit : experts_limit(o, a);
-}
-
 ott_status gguf_describe_arch(const model_options *o, const gguf_arch **out) {
+    /* Each function returns the first limit of the architecture that the model exceeds; NULL if none. */
+    static const char *(*const limits[])(const model_options *, const gguf_arch *) = {
+        rope_limit, block_limit, shape_limit, multipliers_limit, softcaps_limit, experts_limit};
     const family *f;
     TRY(hf_save_family(o, &f));
     for (*out = archs; *out < archs + sizeof archs / sizeof *archs; ++*out) {
         if (!family_is(f, (*out)->family)) continue;
-        const char *limit = find_unsupported(o, *out);
+        const char *limit = NULL;
+        for (size_t i = 0; !limit && i < sizeof limits / sizeof *limits; i++) limit = limits[i](o, *out);
         return limit ? status_fail(
                            OTT_ERR_UNSUPPORTED,
                            "llama.cpp's architecture %s, for models of %s, supports %s: use --format hf",
@@ -170,73 +149,68 @@ static const char *own_key(describing *d, const char *key) {
     return d->key;
 }
 
-static void put_count(describing *d, const char *key, int64_t value) {
+static void put_own_count(describing *d, const char *key, int64_t value) {
     gguf_metadata_count(d->m, own_key(d, key), value);
 }
 
-static void put_real(describing *d, const char *key, double value) {
+static void put_own_real(describing *d, const char *key, double value) {
     gguf_metadata_real(d->m, own_key(d, key), value);
 }
 
 /* Writes a multiplier. 0 means llama.cpp's default, which needs no key. */
 static void put_multiplier(describing *d, const char *key, float value) {
-    if (value != 0) put_real(d, key, (double)value);
+    if (value != 0) put_own_real(d, key, (double)value);
 }
 
 static void describe_shape(describing *d) {
     const model_options *o = d->o;
-    put_count(d, "vocab_size", o->vocab);
-    put_count(d, "context_length", o->max_positions);
-    put_count(d, "embedding_length", o->dim);
-    put_count(d, "block_count", o->layers);
-    put_count(d, "feed_forward_length", o->hidden);
-    put_count(d, "attention.head_count", o->heads);
-    put_count(d, "attention.head_count_kv", o->kv_heads);
-    put_count(d, "attention.key_length", o->head_dim);
-    put_count(d, "attention.value_length", o->head_dim);
-    put_real(d,
-             model_norm(o) >= FAMILY_NORM_LAYER ? "attention.layer_norm_epsilon"
-                                                : "attention.layer_norm_rms_epsilon",
-             (double)o->norm_epsilon);
-}
-
-static void describe_windows(describing *d) {
-    const model_options *o = d->o;
+    bool centers = model_norm(o) >= FAMILY_NORM_LAYER;
+    put_own_count(d, "vocab_size", o->vocab);
+    put_own_count(d, "context_length", o->max_positions);
+    put_own_count(d, "embedding_length", o->dim);
+    put_own_count(d, "block_count", o->layers);
+    put_own_count(d, "feed_forward_length", o->hidden);
+    put_own_count(d, "attention.head_count", o->heads);
+    put_own_count(d, "attention.head_count_kv", o->kv_heads);
+    put_own_count(d, "attention.key_length", o->head_dim);
+    put_own_count(d, "attention.value_length", o->head_dim);
+    put_own_real(d, centers ? "attention.layer_norm_epsilon" : "attention.layer_norm_rms_epsilon",
+                 (double)o->norm_epsilon);
     if (!d->arch->windows || o->window == 0) return;
-    put_count(d, "attention.sliding_window", o->window);
-    put_count(d, "attention.sliding_window_pattern", o->full_attention_every);
-    if (o->local_theta > 0) put_real(d, "rope.freq_base_swa", o->local_theta);
+    put_own_count(d, "attention.sliding_window", o->window);
+    put_own_count(d, "attention.sliding_window_pattern", o->full_attention_every);
+    if (o->local_theta > 0) put_own_real(d, "rope.freq_base_swa", o->local_theta);
 }
 
-/* llama.cpp scales cos and sin by attn_factor for longrope, and by attn_factor * (0.1 ln(factor) + 1)
-           for YaRN. */
+/* llama.cpp scales cos and sin by attn_factor; for YaRN also by 0.1 ln(factor) + 1. */
 static void describe_rope(describing *d) {
     const rope_options *r = &d->o->rope;
     if (d->o->family->learned_positions) return;
-    put_count(d, "rope.dimension_count", rope_columns(r, d->o->head_dim));
-    put_real(d, "rope.freq_base", r->theta);
+    put_own_count(d, "rope.dimension_count", rope_columns(r, d->o->head_dim));
+    put_own_real(d, "rope.freq_base", r->theta);
     if (r->kind == ROPE_PLAIN || r->kind == ROPE_LLAMA3) return;
     gguf_metadata_string(d->m, own_key(d, "rope.scaling.type"),
                          r->kind == ROPE_LINEAR ? "linear"
                          : r->kind == ROPE_YARN ? "yarn"
                                                 : "longrope");
-    if (r->kind != ROPE_LONGROPE) put_real(d, "rope.scaling.factor", r->factor);
+    if (r->kind != ROPE_LONGROPE) put_own_real(d, "rope.scaling.factor", r->factor);
     if (r->kind == ROPE_LINEAR) return;
-    put_count(d, "rope.scaling.original_context_length", r->original_max_position);
-    put_real(d, "rope.scaling.attn_factor",
-             rope_cos_sin_scale(r) / (r->kind == ROPE_YARN && r->factor > 1 ? 0.1 * log(r->factor) + 1 : 1));
+    put_own_count(d, "rope.scaling.original_context_length", r->original_max_position);
+    put_own_real(d, "rope.scaling.attn_factor",
+                 rope_cos_sin_scale(r) /
+                     (r->kind == ROPE_YARN && r->factor > 1 ? 0.1 * log(r->factor) + 1 : 1));
     if (r->kind == ROPE_LONGROPE) return;
-    put_real(d, "rope.scaling.yarn_beta_fast", r->beta_fast);
-    put_real(d, "rope.scaling.yarn_beta_slow", r->beta_slow);
+    put_own_real(d, "rope.scaling.yarn_beta_fast", r->beta_fast);
+    put_own_real(d, "rope.scaling.yarn_beta_slow", r->beta_slow);
 }
 
 static void describe_multipliers(describing *d) {
     const model_options *o = d->o;
     double logits = o->logit_multiplier != 0 ? (double)o->logit_multiplier : 1;
     if (d->arch->family == FAMILY_COHERE || d->arch->family == FAMILY_COHERE2)
-        put_real(d, "logit_scale", logits);
+        put_own_real(d, "logit_scale", logits);
     if (d->arch->family != FAMILY_GRANITE) return;
-    put_real(d, "logit_scale", 1 / logits); /* llama.cpp divides Granite's logits by logit_scale */
+    put_own_real(d, "logit_scale", 1 / logits); /* llama.cpp divides Granite's logits by logit_scale */
     put_multiplier(d, "embedding_scale", o->embedding_multiplier);
     put_multiplier(d, "residual_scale", o->residual_multiplier);
     put_multiplier(d, "attention.scale", o->attention_multiplier);
@@ -246,18 +220,18 @@ static void describe_experts(describing *d) {
     enum { SIGMOID = 2 };
     const moe_options *e = &d->o->moe;
     if (e->experts == 0) return;
-    put_count(d, "expert_count", e->experts);
-    put_count(d, "expert_used_count", e->choices);
-    put_count(d, "expert_feed_forward_length", e->hidden);
+    put_own_count(d, "expert_count", e->experts);
+    put_own_count(d, "expert_used_count", e->choices);
+    put_own_count(d, "expert_feed_forward_length", e->hidden);
     if (d->arch->family != FAMILY_DOTS1) return;
-    put_count(d, "leading_dense_block_count", d->o->moe_first);
-    put_count(d, "expert_shared_count", e->shared_hidden / e->hidden);
-    put_count(d, "expert_gating_func", SIGMOID);
-    put_real(d, "expert_weights_scale", (double)e->rule.scale);
+    put_own_count(d, "leading_dense_block_count", d->o->moe_first);
+    put_own_count(d, "expert_shared_count", e->shared_hidden / e->hidden);
+    put_own_count(d, "expert_gating_func", SIGMOID);
+    put_own_real(d, "expert_weights_scale", (double)e->rule.scale);
     gguf_metadata_bool(d->m, own_key(d, "expert_weights_norm"), e->rule.normalized);
     if (e->rule.groups <= 1) return;
-    put_count(d, "expert_group_count", e->rule.groups);
-    put_count(d, "expert_group_used_count", e->rule.chosen_groups);
+    put_own_count(d, "expert_group_count", e->rule.groups);
+    put_own_count(d, "expert_group_used_count", e->rule.chosen_groups);
 }
 
 void gguf_describe(const model_options *o, const gguf_arch *arch, gguf_type type, gguf_metadata *m) {
@@ -269,7 +243,6 @@ void gguf_describe(const model_options *o, const gguf_arch *arch, gguf_type type
     if (type == GGUF_Q8_0) gguf_metadata_count(d.m, "general.quantization_version", 2);
     describe_shape(&d);
     describe_rope(&d);
-    describe_windows(&d);
     describe_multipliers(&d);
     put_multiplier(&d, "attn_logit_softcapping", d.o->attention_softcap);
     put_multiplier(&d, "final_logit_softcapping", d.o->logit_softcap);

@@ -128,7 +128,7 @@ static void declare_part(saving *s, const model_module *e, const parameter *p, c
         (tensor_source){.part = {part}, .parts = 1, .head_rows = reorders ? s->m->options.head_dim : 0};
 }
 
-static void declare_parameter(saving *s, const model_module *e, const parameter *p, bool is_bias) {
+static void declare_gguf_parameter(saving *s, const model_module *e, const parameter *p, bool is_bias) {
     module_part part[MODULES_PARTS];
     int count = modules_parts(&s->m->options, e, part);
     for (int i = 0; i < count; i++) declare_part(s, e, p, &part[i], is_bias);
@@ -153,25 +153,22 @@ static ott_status declare_factors(saving *s, const char *name, const float *fact
     return OTT_OK;
 }
 
-static ott_status declare_rope(saving *s) {
-    const rope_options *r = &s->m->options.rope;
-    if (r->kind == ROPE_LLAMA3) TRY(declare_factors(s, "rope_freqs", NULL));
-    if (r->kind != ROPE_LONGROPE) return OTT_OK;
-    TRY(declare_factors(s, "rope_factors_long", r->long_factor));
-    return declare_factors(s, "rope_factors_short", r->short_factor);
-}
-
-static ott_status declare_tensors(saving *s) {
+static ott_status declare_gguf_tensors(saving *s) {
     const module_list *list = &s->m->all_modules;
     int64_t most = 2 * MODULES_PARTS * (int64_t)list->count + 2; /* weights and biases; 2 for rope factors */
     TRY(arena_open(s->account, MEM_OTHER, &s->memory));
     TRY(arena_alloc(s->memory, most * (int64_t)sizeof *s->tensors, &s->tensors));
     TRY(arena_alloc(s->memory, most * (int64_t)sizeof *s->sources, &s->sources));
-    TRY(declare_rope(s));
+    const rope_options *r = &s->m->options.rope;
+    if (r->kind == ROPE_LLAMA3) TRY(declare_factors(s, "rope_freqs", NULL));
+    if (r->kind == ROPE_LONGROPE) {
+        TRY(declare_factors(s, "rope_factors_long", r->long_factor));
+        TRY(declare_factors(s, "rope_factors_short", r->short_factor));
+    }
     for (int i = 0; i < list->count; i++) {
         const model_module *e = &list->items[i];
-        if (!e->tied) declare_parameter(s, e, e->weight, false);
-        if (e->bias) declare_parameter(s, e, e->bias, true);
+        if (!e->tied) declare_gguf_parameter(s, e, e->weight, false);
+        if (e->bias) declare_gguf_parameter(s, e, e->bias, true);
     }
     return OTT_OK;
 }
@@ -186,27 +183,25 @@ typedef struct writing {
     hf_merge adapter; /* the adapter to merge; all zero if none */
 } writing;
 
-/* True for norms that multiply by 1 + weight. llama.cpp adds no 1, so the file must store 1 + weight. */
-static bool adds_to_one(const saving *s, const source_part *part) {
-    return s->m->options.family->norm == FAMILY_NORM_RMS_ONE_PLUS && part->module->kind == MODULE_NORM;
-}
-
 /* Reads at most BUFFER elements of the parameter as fp32. */
 static ott_status read_elements(const writing *t, int64_t first, int64_t count, float *out) {
+    const model *m = t->s->m;
     const parameter *p = t->part->parameter;
+    /* llama.cpp adds no 1 to norms that multiply by 1 + weight, so the file has 1 + weight */
+    bool adds_one =
+        m->options.family->norm == FAMILY_NORM_RMS_ONE_PLUS && t->part->module->kind == MODULE_NORM;
     const tensor *from = &p->shard.value;
     int64_t size = dtype_bytes(from->dtype);
-    TRY(device_copy_out(t->s->m->device, out, (const char *)from->data + first * size, count * size));
+    TRY(device_copy_out(m->device, out, (const char *)from->data + first * size, count * size));
     cast_in_place(out, from->dtype, OTT_F32, count);
     if (p->codes) frozen_multiply(p, first, count, out);
-    if (adds_to_one(t->s, t->part))
-        for (int64_t i = 0; i < count; i++) out[i] += 1;
+    for (int64_t i = 0; i < count && adds_one; i++) out[i] += 1;
     hf_merge_add(&t->adapter, first, count, out);
     return OTT_OK;
 }
 
 /* Appends rows [first, first + rows) of the part to the file. */
-static ott_status append_rows(const writing *t, int64_t first, int64_t rows) {
+static ott_status append_part_rows(const writing *t, int64_t first, int64_t rows) {
     int64_t begin = (t->part->first + first) * t->part->columns, count = rows * t->part->columns;
     for (int64_t done = 0, piece; done < count; done += piece) {
         piece = count - done < BUFFER ? count - done : BUFFER;
@@ -216,38 +211,28 @@ static ott_status append_rows(const writing *t, int64_t first, int64_t rows) {
     return OTT_OK;
 }
 
-/* Interleaves the halves of each head: rows r and r + half become rows 2r and 2r + 1. */
-static ott_status append_reordered(const writing *t, int64_t head_rows) {
-    for (int64_t row = 0; row < t->part->rows; row++) {
-        int64_t within = row % head_rows;
-        TRY(append_rows(t, row - within + within / 2 + within % 2 * (head_rows / 2), 1));
-    }
-    return OTT_OK;
-}
-
-static ott_status append_source(const saving *s, gguf_writer *w, const source_part *part, int64_t head_rows) {
+/* head_rows: if not 0, interleaves the halves of each head: rows r and r + half become rows 2r and 2r + 1. */
+static ott_status append_part(const saving *s, gguf_writer *w, const source_part *part, int64_t head_rows) {
     writing t = {.s = s, .w = w, .part = part};
     bool merges = part->parameter == part->module->weight && hf_merge_applies(part->module);
     ott_status status = merges ? hf_merge_open(s->m->device, part->module, &t.adapter) : OTT_OK;
-    if (status == OTT_OK)
-        status = head_rows > 0 ? append_reordered(&t, head_rows) : append_rows(&t, 0, part->rows);
+    if (status == OTT_OK && head_rows == 0) status = append_part_rows(&t, 0, part->rows);
+    for (int64_t row = 0; head_rows > 0 && row < part->rows && status == OTT_OK; row++) {
+        int64_t within = row % head_rows;
+        status = append_part_rows(&t, row - within + within / 2 + within % 2 * (head_rows / 2), 1);
+    }
     if (merges) hf_merge_close(&t.adapter);
     return status;
 }
 
-static ott_status write_tensor(const saving *s, gguf_writer *w, int64_t index) {
-    const tensor_source *d = &s->sources[index];
-    if (d->values) return gguf_writer_append(w, d->values, s->tensors[index].shape[0]);
-    for (int i = 0; i < d->parts; i++) TRY(append_source(s, w, &d->part[i], d->head_rows));
-    return OTT_OK;
-}
-
 static ott_status append_tensors(const saving *s, gguf_writer *w) {
-    for (int64_t next; (next = gguf_writer_next(w)) >= 0;) TRY(write_tensor(s, w, next));
+    for (int64_t next; (next = gguf_writer_next(w)) >= 0;) {
+        const tensor_source *d = &s->sources[next];
+        if (d->values) TRY(gguf_writer_append(w, d->values, s->tensors[next].shape[0]));
+        for (int i = 0; i < d->parts; i++) TRY(append_part(s, w, &d->part[i], d->head_rows));
+    }
     return OTT_OK;
 }
-
-/* ---- saving ---- */
 
 static ott_status count_tensors(const saving *s, gguf_save_summary *out) {
     *out = (gguf_save_summary){
@@ -259,20 +244,16 @@ static ott_status count_tensors(const saving *s, gguf_save_summary *out) {
     return OTT_OK;
 }
 
-static void warn_of_window(const saving *s) {
-    const model_options *o = &s->m->options;
-    if (!s->arch->windows && o->window > 0 && o->window < o->max_positions)
+static ott_status save_file(saving *s, gguf_metadata *metadata, const char *path, gguf_save_summary *out) {
+    const model_options *model = &s->m->options;
+    TRY(gguf_describe_arch(model, &s->arch));
+    if (!s->arch->windows && model->window > 0 && model->window < model->max_positions)
         log_warning(s->o->log,
                     "model.sliding_window = %lld: llama.cpp's architecture %s has no window, so results "
                     "differ after that many tokens",
-                    (long long)o->window, s->arch->name);
-}
-
-static ott_status save_file(saving *s, gguf_metadata *metadata, const char *path, gguf_save_summary *out) {
-    TRY(gguf_describe_arch(&s->m->options, &s->arch));
-    warn_of_window(s);
-    gguf_describe(&s->m->options, s->arch, s->o->type, metadata);
-    TRY(declare_tensors(s));
+                    (long long)model->window, s->arch->name);
+    gguf_describe(model, s->arch, s->o->type, metadata);
+    TRY(declare_gguf_tensors(s));
     TRY(count_tensors(s, out));
     TRY(mem_alloc_array(s->account, MEM_OTHER, BUFFER, sizeof(float), "weight buffer", &s->buffer));
     gguf_writer *w;

@@ -21,19 +21,6 @@ static ott_status refuse_member(const char *path, const char *member, const char
     return status_fail(OTT_ERR_UNSUPPORTED, "%s: '%s' %s", path, member, why);
 }
 
-/* Fails if initializing the adapter changed the base weights: the adapter does not fit the base folder. */
-static ott_status check_initialization(const char *path, const json_t *root) {
-    static const char *const names[] = {"pissa", "olora", "corda", "loftq", "lora_ga"};
-    const char *start = json_string_value(json_object_get(root, "init_lora_weights"));
-    for (size_t i = 0; start && i < sizeof names / sizeof *names; i++)
-        if (str_starts_with(start, names[i]))
-            return status_fail(OTT_ERR_UNSUPPORTED,
-                               "%s: 'init_lora_weights' is %s, which changes the base weights: save plain "
-                               "adapters with PEFT (path_initial_model_for_weight_conversion)",
-                               path, str_show(start).text);
-    return OTT_OK;
-}
-
 /* Rejects keys of unsupported features, unless the value is null, false or empty. */
 static ott_status check_unbuilt(const char *path, const json_t *root) {
     static const char *const members[] = {
@@ -51,7 +38,16 @@ static ott_status check_unbuilt(const char *path, const json_t *root) {
         return refuse_member(path, "bias", "is not \"none\"; other values are not supported");
     const char *type = json_string_value(json_object_get(root, "peft_type"));
     if (!type || strcmp(type, "LORA") != 0) return refuse_member(path, "peft_type", "is not LORA");
-    return check_initialization(path, root);
+    /* These initializations change the base weights, so the adapter does not fit the base folder. */
+    static const char *const names[] = {"pissa", "olora", "corda", "loftq", "lora_ga"};
+    const char *start = json_string_value(json_object_get(root, "init_lora_weights"));
+    for (size_t i = 0; start && i < sizeof names / sizeof *names; i++)
+        if (str_starts_with(start, names[i]))
+            return status_fail(OTT_ERR_UNSUPPORTED,
+                               "%s: 'init_lora_weights' is %s, which changes the base weights: save plain "
+                               "adapters with PEFT (path_initial_model_for_weight_conversion)",
+                               path, str_show(start).text);
+    return OTT_OK;
 }
 
 static ott_status fail_conflict(const config *cfg, const char *path, const char *member, const char *key,
@@ -80,36 +76,49 @@ static ott_status set_real_member(config *cfg, const json_t *root, const char *m
     return config_set_default(cfg, key, text);
 }
 
+/* Sets `key` to the elements of a list, or to a single value: integers if `are_integers`, else names. */
+static ott_status set_list(config *cfg, const char *path, const json_t *root, const char *member,
+                           const char *key, bool are_integers, str *text) {
+    const json_t *list = json_object_get(root, member);
+    size_t count = json_is_array(list) ? json_array_size(list) : 1;
+    text->length = 0;
+    if (!list || json_is_null(list)) return OTT_OK;
+    for (size_t i = 0; i < count; i++) {
+        const json_t *value = json_is_array(list) ? json_array_get(list, i) : list;
+        if (are_integers ? !json_is_integer(value) : !json_is_string(value))
+            return refuse_member(path, member,
+                                 are_integers ? "is not a list of numbers" : "is not a list of names");
+        str_append(text, i ? "," : "");
+        if (are_integers)
+            str_printf(text, "%" JSON_INTEGER_FORMAT, json_integer_value(value));
+        else
+            str_append(text, json_string_value(value));
+    }
+    TRY(str_finish(text));
+    return text->length > 0 ? config_set_default(cfg, key, text->text) : OTT_OK;
+}
+
 /* Reads a list of names, or "all-linear". Rejects any other text, because it is a regular expression. */
 static ott_status set_modules(config *cfg, const char *path, const json_t *root, const char *member,
                               const char *key, str *names) {
-    const json_t *list = json_object_get(root, member);
-    const char *text = json_string_value(list);
-    if (!list || json_is_null(list)) return OTT_OK;
+    const char *text = json_string_value(json_object_get(root, member));
     if (text && strcmp(text, "all-linear") == 0)
         return config_set_default(cfg, "peft.match_all_linear", "true");
     if (text)
         return refuse_member(path, member, "is a regular expression, which is not supported: list the names");
-    if (!json_is_array(list)) return refuse_member(path, member, "is not a list of names");
-    names->length = 0;
-    for (size_t i = 0; i < json_array_size(list); i++) {
-        const char *name = json_string_value(json_array_get(list, i));
-        if (!name) return refuse_member(path, member, "is not a list of names");
-        str_printf(names, "%s%s", i ? "," : "", name);
-    }
-    TRY(str_finish(names));
-    return names->length > 0 ? config_set_default(cfg, key, names->text) : OTT_OK;
+    return set_list(cfg, path, root, member, key, false, names);
 }
 
 /* Translates PEFT's regular expression to a pattern of [peft]: ".*" becomes "*", and the backslash of "\." or
-   "\_" is dropped. False if the expression has other operators. */
+   "\_" is dropped. False if the expression has other operators, such as "\.*". */
 static bool translate_name(const char *name, str *out) {
     size_t length = strlen(name), end = length > 0 && name[length - 1] == '$' ? length - 1 : length;
     for (size_t i = name[0] == '^'; i < end; i++) {
+        bool is_escaped = name[i] == '\\' && (name[i + 1] == '.' || name[i + 1] == '_');
+        i += is_escaped;
         bool plain = (name[i] >= 'a' && name[i] <= 'z') || (name[i] >= 'A' && name[i] <= 'Z') ||
                      (name[i] >= '0' && name[i] <= '9') || name[i] == '_' || name[i] == '-' || name[i] == '.';
-        bool any = name[i] == '.' && name[i + 1] == '*';
-        if (name[i] == '\\' && (name[i + 1] == '.' || name[i + 1] == '_')) continue;
+        bool any = !is_escaped && name[i] == '.' && name[i + 1] == '*';
         if (!plain) return false;
         str_append(out, any ? "*" : (char[]){name[i], '\0'});
         i += any;
@@ -137,33 +146,14 @@ static ott_status set_patterns(config *cfg, const char *path, const json_t *root
     return entries->length > 0 ? config_set_default(cfg, key, entries->text) : OTT_OK;
 }
 
-/* Reads layers_to_transform, which may be one number or a list. */
-static ott_status set_layers(config *cfg, const char *path, const json_t *root, str *list) {
-    static const char member[] = "layers_to_transform";
-    const json_t *layers = json_object_get(root, member);
-    size_t count = json_is_array(layers) ? json_array_size(layers) : 1;
-    list->length = 0;
-    if (!layers || json_is_null(layers)) return OTT_OK;
-    for (size_t i = 0; i < count; i++) {
-        const json_t *layer = json_is_array(layers) ? json_array_get(layers, i) : layers;
-        if (!json_is_integer(layer)) return refuse_member(path, member, "is not a list of numbers");
-        str_printf(list, "%s%" JSON_INTEGER_FORMAT, i ? "," : "", json_integer_value(layer));
-    }
-    TRY(str_finish(list));
-    return list->length > 0 ? config_set_default(cfg, "peft.layers_to_transform", list->text) : OTT_OK;
-}
-
 static ott_status set_selection(config *cfg, const char *path, const json_t *root, str *text) {
     TRY(set_modules(cfg, path, root, "target_modules", "peft.target_modules", text));
     TRY(set_modules(cfg, path, root, "exclude_modules", "peft.exclude_modules", text));
     TRY(set_modules(cfg, path, root, "modules_to_save", "peft.modules_to_save", text));
     TRY(set_patterns(cfg, path, root, "rank_pattern", "peft.rank_pattern", text));
     TRY(set_patterns(cfg, path, root, "alpha_pattern", "peft.alpha_pattern", text));
-    TRY(set_layers(cfg, path, root, text));
-    /* layers_pattern may be one name or a list */
-    const char *name = json_string_value(json_object_get(root, "layers_pattern"));
-    if (name) return *name ? config_set_default(cfg, "peft.layers_pattern", name) : OTT_OK;
-    return set_modules(cfg, path, root, "layers_pattern", "peft.layers_pattern", text);
+    TRY(set_list(cfg, path, root, "layers_to_transform", "peft.layers_to_transform", true, text));
+    return set_list(cfg, path, root, "layers_pattern", "peft.layers_pattern", false, text);
 }
 
 static ott_status set_all(config *cfg, const char *path, const json_t *root, str *names) {
@@ -231,22 +221,18 @@ ott_status peft_describe(mem *account, const char *folder, str *out) {
 
 /* ---- tensors ---- */
 
-static ott_status add_adapter_tensor(tensor_set *set, const parameter *p) {
-    const char *name;
-    TRY(arena_printf(set->memory, &name, PREFIX "%s", p->name));
-    return tensor_set_add_parameter(set, name, p);
-}
-
 static ott_status describe_tensors(const model *m, tensor_set *set) {
     TRY(tensor_set_open(set, m->device->account, m->all_parameter_count));
     for (int i = 0; i < m->all_modules.count; i++) {
         const model_module *e = &m->all_modules.items[i];
-        if (e->saved) TRY(add_adapter_tensor(set, e->weight));
-        if (e->saved && e->bias) TRY(add_adapter_tensor(set, e->bias));
-        if (!e->lora_a) continue;
-        TRY(add_adapter_tensor(set, e->lora_a));
-        TRY(add_adapter_tensor(set, e->lora_b));
-        if (e->lora_m) TRY(add_adapter_tensor(set, e->lora_m));
+        const parameter *const all[] = {e->saved ? e->weight : NULL, e->saved ? e->bias : NULL, e->lora_a,
+                                        e->lora_b, e->lora_m};
+        for (size_t k = 0; k < sizeof all / sizeof *all; k++) {
+            const char *name;
+            if (!all[k]) continue;
+            TRY(arena_printf(set->memory, &name, PREFIX "%s", all[k]->name));
+            TRY(tensor_set_add_parameter(set, name, all[k]));
+        }
     }
     return OTT_OK;
 }
@@ -260,25 +246,22 @@ static ott_status check_family(const model *m) {
                        o->family->name);
 }
 
-static ott_status read_tensors(model *m, const tensor_set *set, const char *path) {
-    safetensors *file;
-    int64_t done = 0;
-    cancellation_progress progress =
-        cancellation_progress_begin(m->cancellation, "Loading adapters", tensor_set_bytes(set));
-    TRY(safetensors_open(m->device->account, path, &file));
-    ott_status status = tensor_set_check(set, file);
-    if (status == OTT_OK) status = tensor_set_read(set, file, m->device, &progress, &done);
-    safetensors_close(file);
-    return status;
-}
-
 ott_status peft_load(model *m, const char *folder) {
     char path[PATH_MAX];
     tensor_set set = {0};
+    safetensors *file = NULL;
+    int64_t done = 0;
+    ott_status status;
     TRY(check_family(m));
     TRY(file_join(folder, PEFT_TENSORS_NAME, path));
-    ott_status status = describe_tensors(m, &set);
-    if (status == OTT_OK) status = read_tensors(m, &set, path);
+    TRY_OUT(describe_tensors(m, &set));
+    TRY_OUT(safetensors_open(m->device->account, path, &file));
+    TRY_OUT(tensor_set_check(&set, file));
+    cancellation_progress progress =
+        cancellation_progress_begin(m->cancellation, "Loading adapters", tensor_set_bytes(&set));
+    TRY_OUT(tensor_set_read(&set, file, m->device, &progress, &done));
+out:
+    safetensors_close(file);
     tensor_set_close(&set);
     return status;
 }
@@ -330,8 +313,6 @@ static json_t *list_modules(const model *m, module_test test, const config_list 
     return list;
 }
 
-/* ---- ranks and alphas of single layers ---- */
-
 /* Selects what adapter_number returns for a module: the rank of its adapter if are_ranks, else alpha. */
 typedef struct adapter_numbers {
     adapter_options o;
@@ -366,13 +347,6 @@ static json_t *describe_numbers(const model *m, const adapter_numbers *s) {
 
 /* ---- writing the configuration ---- */
 
-static json_t *list_layers(const config_list *layers) {
-    json_t *list = json_array();
-    for (int64_t i = 0; i < layers->count; i++)
-        json_array_append_new(list, json_integer(strtol(layers->items[i], NULL, 10)));
-    return list;
-}
-
 /* Returns layers_to_transform. If a layer with adapters is not in this list, returns an empty list. */
 static const config_list *usable_layers(const model *m, const config *cfg) {
     static const config_list none = {0};
@@ -391,7 +365,12 @@ static void describe_selection(const model *m, const config *cfg, json_t *root) 
     const config_list *layers = usable_layers(m, cfg);
     static const config_list all = {0};
     json_object_set_new(root, "target_modules", list_modules(m, hf_merge_applies, layers));
-    if (layers->count > 0) json_object_set_new(root, "layers_to_transform", list_layers(layers));
+    if (layers->count > 0) {
+        json_t *list = json_array();
+        for (int64_t i = 0; i < layers->count; i++)
+            json_array_append_new(list, json_integer(strtol(layers->items[i], NULL, 10)));
+        json_object_set_new(root, "layers_to_transform", list);
+    }
     if (cfg->peft.modules_to_save.count > 0)
         json_object_set_new(root, "modules_to_save", list_modules(m, is_saved, &all));
     if (o.ranks->count > 0)
@@ -400,7 +379,8 @@ static void describe_selection(const model *m, const config *cfg, json_t *root) 
         json_object_set_new(root, "alpha_pattern", describe_numbers(m, &(adapter_numbers){o, false}));
 }
 
-static json_t *describe_folder(const model *m, const config *cfg) {
+static ott_status write_adapter_config(const model *m, const config *cfg, const char *folder) {
+    char path[PATH_MAX];
     json_t *root = json_pack("{s:s, s:s, s:s, s:i, s:f, s:f, s:b, s:b, s:s, s:b, s:b, s:b}", "peft_type",
                              "LORA", "task_type", "CAUSAL_LM", "base_model_name_or_path", cfg->model.hf_path,
                              "r", (int)cfg->peft.dim, "lora_alpha", cfg->peft.alpha, "lora_dropout",
@@ -408,12 +388,6 @@ static json_t *describe_folder(const model *m, const config *cfg) {
                              cfg->peft.use_dora, "bias", "none", "fan_in_fan_out",
                              m->options.family->transposed, "inference_mode", 1, "init_lora_weights", 1);
     if (root) describe_selection(m, cfg, root);
-    return root;
-}
-
-static ott_status write_adapter_config(const model *m, const config *cfg, const char *folder) {
-    char path[PATH_MAX];
-    json_t *root = describe_folder(m, cfg);
     char *text = root ? json_dumps(root, JSON_INDENT(2)) : NULL;
     ott_status status = text ? file_join(folder, PEFT_CONFIG_NAME, path)
                              : status_fail(OTT_ERR_MEMORY, "out of memory: " PEFT_CONFIG_NAME);

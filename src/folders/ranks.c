@@ -13,24 +13,20 @@ int ranks_own_rank(const checkpoint_ranks *r) {
     return r->group ? r->group->rank : 0;
 }
 
-static ott_status gather_on_device(const checkpoint_ranks *r, void *memory, const void *mine, int64_t bytes,
-                                   void *all) {
-    exec cx = {.device = r->device};
-    int64_t own = ranks_own_rank(r) * bytes;
-    tensor gathered = tensor_matrix(memory, OTT_U8, ranks_size(r), bytes);
-    TRY(device_copy_in(r->device, (char *)memory + own, mine, bytes));
-    TRY(group_run(r->group, &cx,
-                  &(collective){.kind = COLLECTIVE_ALL_GATHER,
-                                .input = tensor_matrix((char *)memory + own, OTT_U8, 1, bytes),
-                                .output = gathered}));
-    return device_copy_out(r->device, all, memory, ranks_size(r) * bytes);
-}
-
 ott_status ranks_gather(const checkpoint_ranks *r, const void *mine, int64_t bytes, void *all) {
+    int size = ranks_size(r);
+    exec cx = {.device = r->device};
     void *memory;
-    if (ranks_size(r) == 1) return memcpy(all, mine, (size_t)bytes), OTT_OK;
-    TRY(device_allocate(r->device, MEM_OTHER, ranks_size(r) * bytes, "exchange buffer", &memory));
-    ott_status status = gather_on_device(r, memory, mine, bytes, all);
+    ott_status status;
+    if (size == 1) return memcpy(all, mine, (size_t)bytes), OTT_OK;
+    TRY(device_allocate(r->device, MEM_OTHER, size * bytes, "exchange buffer", &memory));
+    tensor gathered = tensor_matrix(memory, OTT_U8, size, bytes);
+    tensor own = tensor_rows(gathered, ranks_own_rank(r), 1);
+    TRY_OUT(device_copy_in(r->device, own.data, mine, bytes));
+    TRY_OUT(group_run(r->group, &cx,
+                      &(collective){.kind = COLLECTIVE_ALL_GATHER, .input = own, .output = gathered}));
+    TRY_OUT(device_copy_out(r->device, all, memory, size * bytes));
+out:
     device_release(r->device, memory);
     return status;
 }
@@ -62,23 +58,12 @@ static ott_status share_text(const checkpoint_ranks *r, str *text) {
     return str_finish(text);
 }
 
-/* Index of the first error in codes[size], or -1. *failed: number of errors. */
-static int first_failed(const int32_t *codes, int size, int *failed) {
-    int first = -1;
-    *failed = 0;
-    for (int i = size - 1; i >= 0; i--) {
-        if (codes[i] == OTT_OK) continue;
-        first = i;
-        ++*failed;
-    }
-    return first;
-}
-
 static ott_status agree_on_codes(const checkpoint_ranks *r, int32_t code, char text[TEXT_BYTES],
                                  int32_t *codes) {
-    int failed;
+    int first = -1, failed = 0; /* the lowest rank that failed; number of ranks that failed */
     TRY(ranks_gather(r, &code, sizeof code, codes));
-    int first = first_failed(codes, ranks_size(r), &failed);
+    for (int i = ranks_size(r) - 1; i >= 0; i--)
+        if (codes[i] != OTT_OK) first = i, failed++;
     if (first < 0) return OTT_OK;
     if (failed == ranks_size(r)) return status_fail((ott_status)code, "%s", text);
     TRY(broadcast_text(r, text, TEXT_BYTES, first));
@@ -106,19 +91,14 @@ ott_status ranks_max(const checkpoint_ranks *r, float *values, int64_t count) {
     return status;
 }
 
-/* *path: rank 0's staging folder; set on the other ranks. */
-static ott_status fill_folder(const checkpoint_ranks *r, str *path, ranks_fill fill, void *user) {
-    TRY(share_text(r, path));
-    return fill(user, path->text);
-}
-
 ott_status ranks_write_folder(const checkpoint_ranks *r, ott_status ready, const char *goal, ranks_fill fill,
                               void *user) {
     staging at = {.path.account = r->device->account};
     bool leads = ranks_own_rank(r) == 0;
     if (ready == OTT_OK && leads) ready = staging_open(r->device->account, goal, &at);
     ott_status status = ranks_agree(r, ready);
-    if (status == OTT_OK) status = fill_folder(r, &at.path, fill, user);
+    if (status == OTT_OK) status = share_text(r, &at.path); /* rank 0's path */
+    if (status == OTT_OK) status = fill(user, at.path.text);
     if (leads && ready == OTT_OK) status = staging_end(&at, status);
     str_free(&at.path);
     return ranks_agree(r, status);

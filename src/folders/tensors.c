@@ -79,18 +79,16 @@ static ott_status add_group_scales(tensor_set *set, const char *slot, const para
     return OTT_OK;
 }
 
-/* Adds the scales of a weight kept in FP8. Every rank of the pipeline stage has all scales. */
-static ott_status add_scales(tensor_set *set, const char *name, const frozen_codes *c) {
-    safetensors_tensor t = {.dtype = OTT_F32, .rank = 2, .shape = {c->scale_rows, c->scale_columns}};
-    TRY(arena_printf(set->memory, &t.name, "%s_scale_inv", name));
-    return tensor_set_add(set, &t, c->scale_inv, true);
-}
-
 ott_status tensor_set_add_parameter(tensor_set *set, const char *name, const parameter *p) {
     const char *copy;
     TRY(arena_strdup(set->memory, name, &copy));
     TRY(add_value(set, copy, p, &p->shard.value));
-    return p->codes ? add_scales(set, copy, p->codes) : OTT_OK;
+    if (!p->codes) return OTT_OK;
+    /* Every rank of the pipeline stage has all scales. */
+    safetensors_tensor t = {
+        .dtype = OTT_F32, .rank = 2, .shape = {p->codes->scale_rows, p->codes->scale_columns}};
+    TRY(arena_printf(set->memory, &t.name, "%s_scale_inv", copy));
+    return tensor_set_add(set, &t, p->codes->scale_inv, true);
 }
 
 ott_status tensor_set_add_slots(tensor_set *set, const char *name, const parameter *p,
@@ -116,12 +114,6 @@ typedef struct record {
 
 static bool has_elements(const record *r) {
     return r->part.rows * r->part.columns > 0;
-}
-
-static record describe_place(const tensor_set *set, int64_t i) {
-    const tensor_slice *p = &set->slices[i];
-    if (tensor_slice_elements(p) == 0) return (record){0};
-    return (record){p->part, tensor_set_columns(&set->declared[i]), p->number};
 }
 
 /* True if this rank writes its slice of tensor i. Ranks with equal slices take turns: i selects one. */
@@ -156,18 +148,21 @@ typedef struct agreement {
     int64_t kept;
 } agreement;
 
-static void keep_tensor(agreement *a, int64_t i) {
-    a->set->declared[a->kept] = a->set->declared[i];
-    a->set->slices[a->kept++] = a->set->slices[i];
-}
-
 static ott_status agree_some(agreement *a, int64_t first, int64_t count) {
     int size = ranks_size(a->ranks), own = ranks_own_rank(a->ranks);
-    for (int64_t i = 0; i < count; i++) a->own_records[i] = describe_place(a->set, first + i);
+    for (int64_t i = 0; i < count; i++) {
+        const tensor_slice *p = &a->set->slices[first + i];
+        a->own_records[i] = (record){0};
+        if (tensor_slice_elements(p) > 0)
+            a->own_records[i] =
+                (record){p->part, tensor_set_columns(&a->set->declared[first + i]), p->number};
+    }
     TRY(ranks_gather(a->ranks, a->own_records, count * (int64_t)sizeof(record), a->all));
     for (int64_t i = 0; i < count; i++) {
         for (int r = 0; r < size; r++) a->records[r] = a->all[r * count + i];
-        if (decide_writer(a->set, first + i, a->records, size, own)) keep_tensor(a, first + i);
+        if (!decide_writer(a->set, first + i, a->records, size, own)) continue;
+        a->set->declared[a->kept] = a->set->declared[first + i];
+        a->set->slices[a->kept++] = a->set->slices[first + i];
     }
     return OTT_OK;
 }
@@ -214,19 +209,6 @@ const tensor_slice *tensor_set_find(const tensor_set *set, const char *name) {
     return NULL;
 }
 
-int64_t tensor_set_count_local(const tensor_set *set) {
-    int64_t count = 0;
-    for (int64_t i = 0; i < set->count; i++) count += set->slices[i].data != NULL;
-    return count;
-}
-
-int64_t tensor_set_count_remote(const tensor_set *set, const safetensors *f) {
-    int64_t count = 0;
-    for (int64_t i = 0; i < set->count; i++)
-        count += !set->slices[i].data && safetensors_find(f, set->declared[i].name);
-    return count;
-}
-
 bool tensor_is_state_of(const char *state, const char *owner) {
     size_t length = strlen(owner);
     return strncmp(state, owner, length) == 0 && state[length] == '.' && !strchr(state + length + 1, '.');
@@ -258,8 +240,10 @@ ott_status tensor_set_check_local(const tensor_set *set, const safetensors *f) {
 
 ott_status tensor_set_check(const tensor_set *set, const safetensors *f) {
     TRY(tensor_set_check_local(set, f));
-    if (safetensors_count(f) == tensor_set_count_local(set) + tensor_set_count_remote(set, f)) return OTT_OK;
-    for (int64_t i = 0; i < safetensors_count(f); i++)
+    int64_t known = 0;
+    for (int64_t i = 0; i < set->count; i++)
+        known += set->slices[i].data || safetensors_find(f, set->declared[i].name);
+    for (int64_t i = 0; i < safetensors_count(f) && known != safetensors_count(f); i++)
         if (!tensor_set_find(set, safetensors_at(f, i)->name))
             return status_fail(OTT_ERR_SHAPE, "%s: has a tensor %s that the model does not have",
                                safetensors_path(f), safetensors_at(f, i)->name);
@@ -281,8 +265,7 @@ int64_t tensor_set_bytes(const tensor_set *set) {
     return bytes;
 }
 
-/* Reads elements [at, at + count) of slice i and converts them to the set's format for the tensor. out:
-   memory for `count` fp32 numbers. */
+/* Reads elements [at, at + count) of slice i, in the set's format. out: memory for `count` fp32 numbers. */
 static ott_status read_piece(const tensor_set *set, int64_t i, const safetensors *f, int64_t at,
                              int64_t count, char *out) {
     const safetensors_entry *e = safetensors_find(f, set->declared[i].name);
@@ -304,20 +287,18 @@ typedef struct reading {
     int64_t *done;
 } reading;
 
-static ott_status put_piece(const reading *r, const tensor_slice *to, int64_t at, int64_t bytes) {
-    if (!to->on_host) return device_copy_in(r->device, (char *)to->data + at, r->buffer, bytes);
-    memcpy((char *)to->data + at, r->buffer, (size_t)bytes);
-    return OTT_OK;
-}
-
 static ott_status read_set_tensor(const reading *r, const tensor_set *set, int64_t i) {
     enum { MOST = BUFFER_BYTES / sizeof(float) };
     const tensor_slice *to = &set->slices[i];
     int64_t total = tensor_slice_elements(to), size = dtype_bytes(set->declared[i].dtype);
     for (int64_t at = 0, count; at < total; at += count) {
         count = total - at < MOST ? total - at : MOST;
+        char *out = (char *)to->data + at * size;
         TRY(read_piece(set, i, r->file, at, count, r->buffer));
-        TRY(put_piece(r, to, at * size, count * size));
+        if (to->on_host)
+            memcpy(out, r->buffer, (size_t)(count * size));
+        else
+            TRY(device_copy_in(r->device, out, r->buffer, count * size));
         TRY(cancellation_progress_update(r->progress, *r->done += count * size));
     }
     return OTT_OK;
@@ -333,8 +314,6 @@ ott_status tensor_set_read(const tensor_set *set, const safetensors *f, device *
     mem_free(d->account, buffer);
     return status;
 }
-
-/* ---- sets of a model ---- */
 
 /* True for the expert biases that load balancing changes without a gradient. */
 static bool is_moved_bias(const model *m, const parameter *p) {
@@ -353,27 +332,22 @@ ott_status tensor_set_of_model(tensor_set *set, const model *m, bool without_bas
     return OTT_OK;
 }
 
-/* Adds the token counts of a layer's experts. All ranks have the same counts. */
-static ott_status add_load(tensor_set *set, const char *bias, const tensor *load) {
-    const char *name;
-    TRY(arena_printf(set->memory, &name, "%s.load", bias));
-    const safetensors_tensor t = {.name = name, .dtype = OTT_F32, .rank = 1, .shape = {load->columns}};
-    return tensor_set_add(set, &t, load->data, false);
-}
-
 ott_status tensor_set_of_optimizer(tensor_set *set, const model *m) {
     const optimizer_rule *rule = m->options.optimizer;
     int64_t loads = m->balance.loads.rows, number = 0;
-    TRY(tensor_set_open(set, m->device->account,
-                        rule ? 2 * (int64_t)m->all_parameter_count * rule->slots + loads
-                             : 0)); /* 2: codes and group scales */
+    int64_t most = rule ? 2 * (int64_t)m->all_parameter_count * rule->slots + loads : 0; /* 2: as above */
+    TRY(tensor_set_open(set, m->device->account, most));
     for (int i = 0; rule && i < m->all_parameter_count; i++)
         if (!m->all_parameters[i]->frozen)
             TRY(tensor_set_add_slots(set, m->all_parameters[i]->name, m->all_parameters[i], rule));
     for (int i = 0; rule && loads > 0 && i < m->all_modules.count; i++) {
-        if (!m->all_modules.items[i].balances) continue;
+        const model_module *e = &m->all_modules.items[i];
+        if (!e->balances) continue;
+        /* The token counts of a layer's experts. All ranks have the same counts. */
         tensor load = tensor_rows(m->balance.loads, number++, 1);
-        TRY(add_load(set, m->all_modules.items[i].bias->name, &load));
+        safetensors_tensor t = {.dtype = OTT_F32, .rank = 1, .shape = {load.columns}};
+        TRY(arena_printf(set->memory, &t.name, "%s.load", e->bias->name));
+        TRY(tensor_set_add(set, &t, load.data, false));
     }
     return OTT_OK;
 }

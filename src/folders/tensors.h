@@ -28,8 +28,7 @@ typedef struct tensor_set {
     int64_t metadata_count;
 } tensor_set;
 
-/* Opens an empty set for at most `capacity` tensors and `capacity` metadata pairs. Close it with
-   tensor_set_close, even after an error. */
+/* Opens an empty set with space for `capacity` tensors and metadata pairs. Close it even after an error. */
 ott_status tensor_set_open(tensor_set *set, mem *account, int64_t capacity);
 void tensor_set_close(tensor_set *set); /* an all-zero set is allowed */
 /* Adds a tensor in fp32, bf16 or E4M3. `declared` is copied, but its name must outlive the set. `data` has
@@ -50,10 +49,6 @@ ott_status tensor_set_add_slots(tensor_set *set, const char *name, const paramet
 ott_status tensor_set_agree(tensor_set *set, const checkpoint_ranks *r);
 
 const tensor_slice *tensor_set_find(const tensor_set *set, const char *name); /* NULL if the set has none */
-/* tensor_set_count_local: number of tensors in the set with data on this rank. tensor_set_count_remote:
-   number of tensors in the set without data on this rank that are in file f. */
-int64_t tensor_set_count_local(const tensor_set *set);
-int64_t tensor_set_count_remote(const tensor_set *set, const safetensors *f);
 /* Check that the file has all tensors of the set with data on this rank: in equal shape, in fp32, bf16, fp16
    or the set's format. tensor_set_check also fails if the set lacks a tensor of the file. */
 ott_status tensor_set_check(const tensor_set *set, const safetensors *f);
@@ -72,8 +67,7 @@ const safetensors_tensor *tensor_set_converted(const tensor_set *set, const safe
 ott_status tensor_set_read(const tensor_set *set, const safetensors *f, device *d,
                            cancellation_progress *progress, int64_t *done);
 
-/* Writes the set to the safetensors file `path` in a staging folder. Collective: each rank writes its
-   slices. */
+/* Writes the set to the file `path` in a staging folder. Collective: each rank writes its slices. */
 ott_status tensors_write(mem *account, const checkpoint_ranks *ranks, const tensor_set *set,
                          const char *path);
 

@@ -85,6 +85,9 @@ static void foreign_folders_are_refused(void **state) {
         {"{\"peft_type\": \"LORA\", \"r\": 4, \"modules_to_save\": [1]}", "'modules_to_save' is not a list"},
         {"{\"peft_type\": \"LORA\", \"r\": 4, \"rank_pattern\": {\"(q|k)\": 2}}",
          "'rank_pattern' has a regular expression"},
+        /* q, then any number of dots */
+        {"{\"peft_type\": \"LORA\", \"r\": 4, \"rank_pattern\": {\"q\\\\.*\": 2}}",
+         "'rank_pattern' has a regular expression"},
         {"{\"peft_type\": \"LORA\", \"r\": 4, \"alpha_pattern\": {\"q\": \"2\"}}",
          "'alpha_pattern' is not an object of names and numbers"},
         {"{\"peft_type\": \"LORA\", \"r\": 4, \"layers_to_transform\": [\"1\"]}",

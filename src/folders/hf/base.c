@@ -7,29 +7,21 @@
 #include <inttypes.h>
 #include <stdlib.h>
 
-/* Adds a file to the fingerprint. Files must be added in the order of their names. */
-static void add_mark(model_base *base, const file_mark *mark) {
-    uint64_t hash = (uint64_t)base->hash * UINT64_C(0x9E3779B97F4A7C15) + mark->hash;
-    base->files++;
-    base->bytes += mark->bytes;
-    base->hash = (int64_t)(hash & INT64_MAX);
-}
-
-static ott_status mark_files(const shards *s, model_base *out) {
-    file_mark mark;
-    for (int64_t i = 0; i < shards_file_count(s); i++) {
-        TRY(file_mark_of(safetensors_path(shards_file(s, i)), &mark));
-        add_mark(out, &mark);
-    }
-    return OTT_OK;
-}
-
+/* Stores the folder's path, and a fingerprint of its files in the order of their names. */
 static ott_status mark_folder(mem *account, const char *folder, model_base *out) {
     shards *s;
     *out = (model_base){0};
     if (!realpath(folder, out->folder)) return status_fail(OTT_ERR_NOT_FOUND, "%s: is not a folder", folder);
     TRY(shards_open(account, folder, &s));
-    ott_status status = mark_files(s, out);
+    ott_status status = OTT_OK;
+    for (int64_t i = 0; i < shards_file_count(s) && status == OTT_OK; i++) {
+        file_mark mark = {0};
+        status = file_mark_of(safetensors_path(shards_file(s, i)), &mark);
+        uint64_t hash = (uint64_t)out->hash * UINT64_C(0x9E3779B97F4A7C15) + mark.hash;
+        out->files++;
+        out->bytes += mark.bytes;
+        out->hash = (int64_t)(hash & INT64_MAX);
+    }
     shards_close(s);
     return status;
 }
@@ -38,14 +30,14 @@ ott_status hf_base_mark(model *m, const char *folder) {
     return mark_folder(m->device->account, folder, &m->base);
 }
 
-static bool is_same_mark(const model_base *a, const model_base *b) {
+static bool is_same_base(const model_base *a, const model_base *b) {
     return a->files == b->files && a->bytes == b->bytes && a->hash == b->hash;
 }
 
 ott_status hf_base_fits(mem *account, const char *folder, const model_base *base, bool *fits) {
     model_base now;
     ott_status status = mark_folder(account, folder, &now);
-    *fits = status == OTT_OK && is_same_mark(base, &now);
+    *fits = status == OTT_OK && is_same_base(base, &now);
     return status == OTT_ERR_MEMORY ? status : OTT_OK;
 }
 
@@ -59,7 +51,7 @@ ott_status hf_base_load(model *m, const logger *log, const char *path, const mod
                            "in %s): " HOW_TO_FIX,
                            path, folder, base->folder);
     TRY(hf_base_mark(m, folder));
-    if (!is_same_mark(base, &m->base))
+    if (!is_same_base(base, &m->base))
         return status_fail(OTT_ERR_SHAPE,
                            "%s: its adapters need other base weights than %s has now (%" PRId64
                            " files, %" PRId64 " bytes then; %" PRId64 ", %" PRId64 " now): " HOW_TO_FIX,

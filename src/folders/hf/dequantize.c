@@ -60,15 +60,6 @@ static ott_status set_layout(const shards *s, const shard_tensor *weight, const 
     return OTT_OK;
 }
 
-static ott_status check_scales(const shards *s, const shard_tensor *scale, int64_t count,
-                               const float *values) {
-    for (int64_t i = 0; i < count; i++)
-        if (!(values[i] >= 0 && isfinite(values[i])))
-            return status_fail(OTT_ERR_FORMAT, "%s: '%s' has the value %g, which is not a valid scale",
-                               shards_path(s), scale->entry->name, (double)values[i]);
-    return OTT_OK;
-}
-
 static ott_status read_scales(shards *s, const shard_tensor *scale, hf_dequantize *d) {
     const safetensors_entry *e = scale->entry;
     const shard_tensor *checked;
@@ -77,7 +68,11 @@ static ott_status read_scales(shards *s, const shard_tensor *scale, hf_dequantiz
     TRY(shards_expect(s, e->name, e->rank, e->shape, &checked));
     TRY(mem_alloc_array(d->account, MEM_OTHER, count, sizeof(float), "scales of a weight", &d->scale));
     TRY(shards_read_floats(s, scale, 0, count, d->scale));
-    return check_scales(s, scale, count, d->scale);
+    for (int64_t i = 0; i < count; i++)
+        if (!(d->scale[i] >= 0 && isfinite(d->scale[i])))
+            return status_fail(OTT_ERR_FORMAT, "%s: '%s' has the value %g, which is not a valid scale",
+                               shards_path(s), e->name, (double)d->scale[i]);
+    return OTT_OK;
 }
 
 ott_status hf_dequantize_open(mem *account, shards *s, const shard_tensor *weight, hf_dequantize *out) {

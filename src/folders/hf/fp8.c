@@ -37,21 +37,6 @@ static ott_status share_casts(hf_fp8 *f, const checkpoint_ranks *ranks) {
     return OTT_OK;
 }
 
-/* Returns the FP8 cast that training applies to the rows of places->items[i]; NULL if it applies none. */
-static const cast_spec *trained_cast(const hf_fp8 *f, int i) {
-    const cast_spec *spec = &f->casts[i].spec;
-    return cast_spec_is_fp8(spec) ? spec : NULL;
-}
-
-static bool resolve_granularity(granularity grain, hf_scales *out) {
-    switch (grain) {
-    case GRANULARITY_TENSOR: *out = HF_SCALE_TENSOR; return true;
-    case GRANULARITY_ROW: *out = HF_SCALE_CHANNEL; return true;
-    case GRANULARITY_128X128: *out = HF_SCALE_BLOCK; return true;
-    default: return false;
-    }
-}
-
 static ott_status fail_trained(const char *name, const char *why) {
     return status_fail(OTT_ERR_UNSUPPORTED,
                        "%s cannot be exported as trained: %s; export with granularity tensor, channel or "
@@ -75,33 +60,34 @@ static ott_status check_fused(const hf_places *p, int i, hf_scales grain) {
 
 static ott_status join_trained(const hf_places *p, int i, hf_fp8 *f, const cast_spec *cast) {
     const char *name = p->items[i].parameter->name;
-    hf_scales grain = HF_SCALE_AS_TRAINED;
     if (!cast) return OTT_OK;
+    hf_scales grain = cast->grain == GRANULARITY_TENSOR    ? HF_SCALE_TENSOR
+                      : cast->grain == GRANULARITY_ROW     ? HF_SCALE_CHANNEL
+                      : cast->grain == GRANULARITY_128X128 ? HF_SCALE_BLOCK
+                                                           : HF_SCALE_AS_TRAINED;
     if (cast->format != OTT_E4M3) return fail_trained(name, "serving programs read E4M3 only");
     if (cast->policy != AMAX_CURRENT)
         return fail_trained(name, "its scale is delayed and depends on earlier steps");
     if (cast->rounding != ROUND_NEAREST) return fail_trained(name, "its codes are rounded stochastically");
-    if (!resolve_granularity(cast->grain, &grain))
+    if (grain == HF_SCALE_AS_TRAINED)
         return fail_trained(name, "serving programs do not read the scale blocks of its recipe");
-    if (f->options.granularity != HF_SCALE_AS_TRAINED && f->options.granularity != grain)
+    if (f->granularity != HF_SCALE_AS_TRAINED && f->granularity != grain)
         return fail_trained(name, "earlier layers have another granularity");
-    f->options.granularity = grain;
+    f->granularity = grain;
     return check_fused(p, i, grain);
 }
 
 /* ---- selection ---- */
 
-static ott_status add_matrix(hf_fp8 *f, int i, const cast_spec *trained) {
+static void add_matrix(hf_fp8 *f, int i, const cast_spec *trained) {
     const hf_place *at = &f->places->items[i];
-    hf_fp8_matrix *x = &f->matrices[f->count++];
-    *x = (hf_fp8_matrix){.name = at->name,
-                         .fused = at->fused,
-                         .first = i,
-                         .rows = at->tensor_rows,
-                         .columns = at->columns,
-                         .trained = trained,
-                         .keeps_codes = trained && f->casts[i].keeps_codes};
-    return OTT_OK;
+    f->matrices[f->count++] = (hf_fp8_matrix){.name = at->name,
+                                              .fused = at->fused,
+                                              .first = i,
+                                              .rows = at->tensor_rows,
+                                              .columns = at->columns,
+                                              .trained = trained,
+                                              .keeps_codes = trained && f->casts[i].keeps_codes};
 }
 
 static ott_status keep_unquantized(hf_fp8 *f, int i) {
@@ -110,77 +96,74 @@ static ott_status keep_unquantized(hf_fp8 *f, int i) {
                         (int)(strlen(name) - strlen(".weight")), name);
 }
 
-static bool is_same_cast(const cast_spec *a, const cast_spec *b) {
-    if (!a || !b) return a == b;
-    const quant_spec x = {*a, *a}, y = {*b, *b};
-    return quant_spec_equal(&x, &y);
-}
-
 /* Fails if items[i] and items[i - 1] are weight rows in one tensor, but training casts them differently. */
 static ott_status check_same(const hf_fp8 *f, int i, const cast_spec *cast) {
     const char *name = f->places->items[i].name;
     const hf_fp8_matrix *last = f->count > 0 ? &f->matrices[f->count - 1] : NULL;
     bool continues = last && strcmp(last->name, name) == 0;
     bool keeps = f->casts && f->casts[i].keeps_codes;
-    if (is_same_cast(continues ? last->trained : NULL, cast) && keeps == (continues && last->keeps_codes))
-        return OTT_OK;
+    const cast_spec *before = continues ? last->trained : NULL;
+    bool same = before == cast;
+    if (before && cast) same = quant_spec_equal(&(quant_spec){*before, *before}, &(quant_spec){*cast, *cast});
+    if (same && keeps == (continues && last->keeps_codes)) return OTT_OK;
     return fail_trained(f->places->items[i].parameter->name,
                         "its family stores it in one tensor with matrices that ran in another precision");
 }
 
 static ott_status choose_matrices(hf_fp8 *f) {
-    bool as_trained = f->options.granularity == HF_SCALE_AS_TRAINED;
+    bool as_trained = f->granularity == HF_SCALE_AS_TRAINED;
     for (int i = 0; i < f->places->count; i++) {
         if (!hf_is_block_matrix(&f->places->items[i])) continue;
-        const cast_spec *cast = as_trained ? trained_cast(f, i) : NULL;
+        const cast_spec *spec = as_trained ? &f->casts[i].spec : NULL;
+        const cast_spec *cast = spec && cast_spec_is_fp8(spec) ? spec : NULL;
         /* servers run routers in high precision */
         bool routes = f->places->items[i].module->role == ROLE_ROUTER;
         if (as_trained) TRY(join_trained(f->places, i, f, cast));
         if (as_trained && f->places->items[i].tensor_row > 0) TRY(check_same(f, i, cast));
         if (f->places->items[i].tensor_row > 0) continue; /* the matrix of these rows was added before */
-        TRY(cast || !(as_trained || routes) ? add_matrix(f, i, cast) : keep_unquantized(f, i));
+        if (cast || !(as_trained || routes))
+            add_matrix(f, i, cast);
+        else
+            TRY(keep_unquantized(f, i));
     }
     if (f->count > 0) return OTT_OK;
     return status_fail(OTT_ERR_UNSUPPORTED,
                        "no matrix of this run ran in FP8: nothing can be exported as trained");
 }
 
-static ott_status allocate_scales(hf_fp8 *f, hf_fp8_matrix *x) {
-    bool blocks = f->options.granularity == HF_SCALE_BLOCK;
-    x->block_rows = blocks ? STRIP : f->options.granularity == HF_SCALE_CHANNEL ? 1 : x->rows;
+static ott_status allocate_matrix_scales(hf_fp8 *f, hf_fp8_matrix *x) {
+    bool blocks = f->granularity == HF_SCALE_BLOCK;
+    x->block_rows = blocks ? STRIP : f->granularity == HF_SCALE_CHANNEL ? 1 : x->rows;
     x->block_columns = blocks ? STRIP : x->columns;
     x->scale_rows = (x->rows + x->block_rows - 1) / x->block_rows;
     x->scale_columns = (x->columns + x->block_columns - 1) / x->block_columns;
     return arena_alloc(f->memory, x->scale_rows * x->scale_columns * (int64_t)sizeof *x->scale, &x->scale);
 }
 
-static ott_status choose_all(hf_fp8 *f) {
+static ott_status prepare_matrices(hf_fp8 *f) {
     TRY(arena_alloc(f->memory, f->places->count * (int64_t)sizeof *f->matrices, &f->matrices));
     TRY(arena_alloc(f->memory, f->places->count * (int64_t)sizeof *f->unquantized, &f->unquantized));
     TRY(choose_matrices(f));
-    if (f->options.method == HF_METHOD_FP8 && f->options.granularity == HF_SCALE_CHANNEL)
+    if (f->method == HF_METHOD_FP8 && f->granularity == HF_SCALE_CHANNEL)
         return status_fail(OTT_ERR_UNSUPPORTED,
                            "the method \"fp8\" has no scale per output channel: use compressed-tensors");
-    for (int64_t i = 0; i < f->count; i++) TRY(allocate_scales(f, &f->matrices[i]));
+    for (int64_t i = 0; i < f->count; i++) TRY(allocate_matrix_scales(f, &f->matrices[i]));
     return OTT_OK;
 }
 
-static ott_status open_and_select(hf_fp8 *f, const checkpoint_ranks *ranks) {
-    ott_status status = arena_open(f->places->m->device->account, MEM_OTHER, &f->memory);
-    TRY(ranks_agree(ranks, status));
-    if (f->options.granularity == HF_SCALE_AS_TRAINED) TRY(share_casts(f, ranks));
-    return ranks_agree(ranks, choose_all(f));
-}
-
-ott_status hf_fp8_open(const hf_places *places, const checkpoint_ranks *ranks, const hf_fp8_options *o,
-                       hf_fp8 *out) {
-    *out = (hf_fp8){.options = *o, .places = places};
+ott_status hf_fp8_open(const hf_places *places, const checkpoint_ranks *ranks, hf_method method,
+                       hf_scales granularity, hf_fp8 *out) {
+    ott_status status;
+    *out = (hf_fp8){.method = method, .granularity = granularity, .places = places};
     if (places->family->transposed)
         return status_fail(
             OTT_ERR_UNSUPPORTED,
             "--format: a %s folder stores transposed matrices, which no server reads in FP8: use --format=hf",
             places->family->name);
-    ott_status status = open_and_select(out, ranks);
+    TRY_OUT(ranks_agree(ranks, arena_open(places->m->device->account, MEM_OTHER, &out->memory)));
+    if (granularity == HF_SCALE_AS_TRAINED) TRY_OUT(share_casts(out, ranks));
+    TRY_OUT(ranks_agree(ranks, prepare_matrices(out)));
+out:
     if (status != OTT_OK) hf_fp8_close(out);
     return status;
 }
@@ -204,7 +187,7 @@ typedef struct scale_run {
     int64_t count;
 } scale_run;
 
-static scale_run find_run(const hf_fp8_matrix *x, int64_t first, int64_t most) {
+static scale_run find_scale_run(const hf_fp8_matrix *x, int64_t first, int64_t most) {
     int64_t row = first / x->columns, column = first % x->columns, at = column / x->block_columns,
             end = (at + 1) * x->block_columns;
     if (end > x->columns) end = x->columns;
@@ -222,28 +205,18 @@ static void join_amax(float *amax, const float *values, int64_t count) {
     *amax = fmath_from_bits(largest);
 }
 
-static ott_status measure_elements(void *user, int64_t first, int64_t count, const float *values) {
+static ott_status measure_amaxes(void *user, int64_t first, int64_t count, const float *values) {
     const hf_fp8_matrix *x = user;
     scale_run run;
     for (int64_t done = 0; done < count; done += run.count) {
-        run = find_run(x, first + done, count - done);
+        run = find_scale_run(x, first + done, count - done);
         join_amax(run.scale, values + done, run.count);
     }
     return OTT_OK;
 }
 
-static ott_status check_finite(const hf_fp8_matrix *x) {
-    for (int64_t i = 0; i < x->scale_rows * x->scale_columns; i++)
-        if (!isfinite(x->scale[i]))
-            return status_fail(OTT_ERR_UNSUPPORTED,
-                               "%s holds a NaN or an infinity: it has no FP8 scale; export an earlier "
-                               "checkpoint",
-                               x->name);
-    return OTT_OK;
-}
-
 /* Copies the scales of a weight that is kept in FP8, for the rows of the weight that `at` describes. */
-static void copy_scales(const hf_fp8_matrix *x, const hf_place *at) {
+static void copy_kept_scales(const hf_fp8_matrix *x, const hf_place *at) {
     const frozen_codes *c = at->parameter->codes;
     for (int64_t row = 0; row < at->count; row++)
         for (int64_t k = 0; k < x->scale_columns && c->scale_inv; k++)
@@ -251,15 +224,12 @@ static void copy_scales(const hf_fp8_matrix *x, const hf_place *at) {
                 c->scale_inv[frozen_block_at(c, at->first + row) * c->scale_columns + k];
 }
 
-static ott_status measure_matrix(const hf_fp8 *f, hf_fp8_matrix *x, float *buffer) {
-    if (!x->keeps_codes) return hf_places_stream(f->places, x->first, false, buffer, measure_elements, x);
-    for (int i = x->first; i < f->places->count; i++)
-        if (strcmp(f->places->items[i].name, x->name) == 0) copy_scales(x, &f->places->items[i]);
-    return OTT_OK;
-}
-
 static ott_status measure_own(const hf_fp8 *f, float *buffer) {
-    for (int64_t i = 0; i < f->count; i++) TRY(measure_matrix(f, &f->matrices[i], buffer));
+    for (hf_fp8_matrix *x = f->matrices; x < f->matrices + f->count; x++) {
+        if (!x->keeps_codes) TRY(hf_places_stream(f->places, x->first, false, buffer, measure_amaxes, x));
+        for (int i = x->first; x->keeps_codes && i < f->places->count; i++)
+            if (strcmp(f->places->items[i].name, x->name) == 0) copy_kept_scales(x, &f->places->items[i]);
+    }
     return OTT_OK;
 }
 
@@ -293,9 +263,14 @@ ott_status hf_fp8_measure(hf_fp8 *f, const checkpoint_ranks *ranks, float *buffe
     for (int64_t i = 0; i < f->count; i++) {
         const hf_fp8_matrix *x = &f->matrices[i];
         TRY(ranks_max(ranks, x->scale, x->scale_rows * x->scale_columns));
-        TRY(check_finite(x));
+        for (int64_t s = 0; s < x->scale_rows * x->scale_columns; s++)
+            if (!isfinite(x->scale[s]))
+                return status_fail(OTT_ERR_UNSUPPORTED,
+                                   "%s holds a NaN or an infinity: it has no FP8 scale; export an earlier "
+                                   "checkpoint",
+                                   x->name);
     }
-    bool shares = f->options.granularity == HF_SCALE_TENSOR;
+    bool shares = f->granularity == HF_SCALE_TENSOR;
     for (int64_t i = 0; i < f->count && shares; i++) share_scale(f, i);
     for (int64_t i = 0; i < f->count; i++) {
         hf_fp8_matrix *x = &f->matrices[i];
@@ -308,10 +283,8 @@ float hf_fp8_file_scale(const hf_fp8_matrix *x, int64_t index) {
     return x->trained && !x->keeps_codes ? scale_inverse(x->scale[index]) : x->scale[index];
 }
 
-/* ---- codes ---- */
-
-static void encode_block(const hf_fp8_matrix *x, float scale, int64_t count, const float *values,
-                         uint8_t *codes) {
+static void encode_run(const hf_fp8_matrix *x, float scale, int64_t count, const float *values,
+                       uint8_t *codes) {
     if (x->keeps_codes)
         for (int64_t i = 0; i < count; i++) codes[i] = cast_to_e4m3(values[i], CAST_SATURATE);
     else if (x->trained)
@@ -324,7 +297,7 @@ void hf_fp8_encode(const hf_fp8_matrix *x, int64_t first, int64_t count, const f
                    uint8_t *codes) {
     scale_run run;
     for (int64_t done = 0; done < count; done += run.count) {
-        run = find_run(x, first + done, count - done);
-        encode_block(x, *run.scale, run.count, values + done, codes + done);
+        run = find_scale_run(x, first + done, count - done);
+        encode_run(x, *run.scale, run.count, values + done, codes + done);
     }
 }

@@ -13,11 +13,6 @@
 #include "folders/hf/places.h"
 #include "folders/hf/save.h"
 
-typedef struct hf_fp8_options {
-    hf_method method;
-    hf_scales granularity;
-} hf_fp8_options;
-
 /* How training casts some rows of a weight. If spec is not FP8, the rows are exported in high precision. */
 typedef struct hf_fp8_cast {
     int32_t is_known; /* 1 if a rank has the layer, else 0 */
@@ -42,7 +37,8 @@ typedef struct hf_fp8_matrix {
 } hf_fp8_matrix;
 
 typedef struct hf_fp8 {
-    hf_fp8_options options; /* granularity AS_TRAINED is replaced by the granularity of the run's recipe */
+    hf_method method;
+    hf_scales granularity; /* AS_TRAINED is replaced by the granularity of the run's recipe */
     const hf_places *places;
     arena *memory;
     hf_fp8_cast *casts;      /* one cast for each item of places; NULL without AS_TRAINED */
@@ -57,8 +53,8 @@ typedef struct hf_fp8 {
  * (call model_convert first); OTT_ERR_UNSUPPORTED if the file format cannot hold exactly what training
  * computed. `places` is borrowed. Collective; all ranks return the same error.
  */
-ott_status hf_fp8_open(const hf_places *places, const checkpoint_ranks *ranks, const hf_fp8_options *o,
-                       hf_fp8 *out);
+ott_status hf_fp8_open(const hf_places *places, const checkpoint_ranks *ranks, hf_method method,
+                       hf_scales granularity, hf_fp8 *out);
 void hf_fp8_close(hf_fp8 *f);
 /* Returns the FP8 matrix that begins with the rows places->items[i]; NULL if there is none. */
 hf_fp8_matrix *hf_fp8_find(const hf_fp8 *f, int i);

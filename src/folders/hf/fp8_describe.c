@@ -4,8 +4,8 @@
 
 ott_status hf_fp8_declare(const hf_fp8 *f, const hf_fp8_matrix *x, arena *names, const char **name, int *rank,
                           int64_t shape[2]) {
-    bool is_own = f->options.method == HF_METHOD_FP8;
-    bool is_scalar = f->options.granularity == HF_SCALE_TENSOR;
+    bool is_own = f->method == HF_METHOD_FP8;
+    bool is_scalar = f->granularity == HF_SCALE_TENSOR;
     /* DeepSeek uses the suffix _scale_inv. Both suffixes name a dequantization factor. */
     const char *tail = is_own && !is_scalar ? "_scale_inv" : "_scale";
     *rank = is_scalar ? (is_own ? 0 : 1) : 2;
@@ -22,8 +22,8 @@ static void append_kept(const hf_fp8 *f, str *json, const char *key) {
 }
 
 /* transformers and vLLM read the list of unquantized modules under different keys. */
-static void describe_fp8(const hf_fp8 *f, str *json) {
-    bool blocks = f->options.granularity == HF_SCALE_BLOCK;
+static void describe_method_fp8(const hf_fp8 *f, str *json) {
+    bool blocks = f->granularity == HF_SCALE_BLOCK;
     str_append(json, "{\"quant_method\": \"fp8\", \"fmt\": \"e4m3\", \"activation_scheme\": \"dynamic\"");
     if (blocks) str_append(json, ", \"weight_block_size\": [128, 128]");
     append_kept(f, json, "ignored_layers");
@@ -32,25 +32,25 @@ static void describe_fp8(const hf_fp8 *f, str *json) {
 }
 
 /* Serving programs use one activation scale per token or, with block scales, per 128 columns of a token. */
-static void describe_compressed(const hf_fp8 *f, str *json) {
+static void describe_method_compressed(const hf_fp8 *f, str *json) {
     static const char *const strategies[] = {
         [HF_SCALE_TENSOR] = "tensor", [HF_SCALE_CHANNEL] = "channel", [HF_SCALE_BLOCK] = "block"};
     static const char *const number = "\"num_bits\": 8, \"type\": \"float\", \"symmetric\": true";
-    bool blocks = f->options.granularity == HF_SCALE_BLOCK;
+    bool blocks = f->granularity == HF_SCALE_BLOCK;
     str_append(json, "{\"quant_method\": \"compressed-tensors\", \"format\": \"float-quantized\", "
                      "\"quantization_status\": \"compressed\", \"kv_cache_scheme\": null");
     append_kept(f, json, "ignore");
     str_append(json, ", \"config_groups\": {\"group_0\": {\"targets\": [\"Linear\"], \"weights\": {");
     str_printf(json, "%s, \"dynamic\": false, \"strategy\": \"%s\", \"block_structure\": %s}", number,
-               strategies[f->options.granularity], blocks ? "[128, 128]" : "null");
+               strategies[f->granularity], blocks ? "[128, 128]" : "null");
     str_printf(json, ", \"input_activations\": {%s, \"dynamic\": true, \"strategy\": \"%s\", ", number,
                blocks ? "group" : "token");
     str_printf(json, "\"group_size\": %s}}}}", blocks ? "128" : "null");
 }
 
 void hf_fp8_describe(const hf_fp8 *f, str *json) {
-    if (f->options.method == HF_METHOD_FP8)
-        describe_fp8(f, json);
+    if (f->method == HF_METHOD_FP8)
+        describe_method_fp8(f, json);
     else
-        describe_compressed(f, json);
+        describe_method_compressed(f, json);
 }

@@ -15,17 +15,17 @@ static range clip_range(int64_t index, int64_t size, int64_t first, int64_t end)
 }
 
 /* Returns the row of the matrix (one expert's, if there are experts) at which the rows `at` begin. */
-static int64_t first_row(const hf_place *at) {
+static int64_t first_matrix_row(const hf_place *at) {
     return at->first % at->parameter->codes->rows;
 }
 
 /* Converts a row of the parameter's matrix to a row of the folder's tensor. */
 static int64_t row_in_tensor(const hf_place *at, int64_t row) {
-    return row - first_row(at) + at->tensor_row;
+    return row - first_matrix_row(at) + at->tensor_row;
 }
 
 static bool rows_fit(const hf_place *at, int64_t own, int64_t folder) {
-    int64_t first = first_row(at), end = first + at->count;
+    int64_t first = first_matrix_row(at), end = first + at->count;
     for (int64_t b = first / own; b * own < end; b++) {
         range r = clip_range(b, own, first, end);
         if (row_in_tensor(at, r.first) / folder != row_in_tensor(at, r.end - 1) / folder) return false;
@@ -62,7 +62,7 @@ static ott_status take_scale(const hf_place *at, float *to, float scale, bool be
 
 ott_status hf_frozen_take_scales(const hf_place *at, const hf_dequantize *scales) {
     const frozen_codes *c = at->parameter->codes;
-    int64_t first = first_row(at), end = first + at->count;
+    int64_t first = first_matrix_row(at), end = first + at->count;
     float *own = c->scale_inv + frozen_block_at(c, at->first - first) * c->scale_columns;
     for (int64_t b = first / c->block_rows; b * c->block_rows < end; b++) {
         range r = clip_range(b, c->block_rows, first, end);

@@ -1,217 +1,14 @@
-/* folders/hf/model: loads configuration and weights of a Hugging Face folder. */
+/* folders/hf/model: loads the weights of a Hugging Face folder. */
 #include "folders/hf/model.h"
-#include "base/file/file.h"
-#include "base/text/number.h"
 #include "base/rng.h"
 #include "folders/hf/frozen.h"
 #include "folders/hf/places.h"
-#include "formats/hf/config.h"
-#include "formats/hf/hub_name.h"
 #include "formats/safetensors/shards.h"
 #include "fp8/dtype.h"
 #include "nn/draw.h"
-#include <inttypes.h>
 #include <math.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-
-/* ---- configuration ---- */
-
-static ott_status set_int(config *cfg, const char *key, int64_t value) {
-    char text[24];
-    snprintf(text, sizeof text, "%" PRId64, value);
-    return config_set_default(cfg, key, text);
-}
-
-static ott_status set_real(config *cfg, const char *key, double value) {
-    char text[32];
-    return config_set_default(cfg, key, number_json(value, text));
-}
-
-static ott_status set_bool(config *cfg, const char *key, bool value) {
-    return config_set_default(cfg, key, value ? "true" : "false");
-}
-
-static ott_status set_factors(mem *account, config *cfg, const char *key, const float *factor, int count) {
-    str text = {.account = account};
-    char number[32];
-    for (int i = 0; i < count; i++)
-        str_printf(&text, "%s%s", i ? "," : "", number_json((double)factor[i], number));
-    ott_status status = str_finish(&text);
-    if (status == OTT_OK) status = config_set_default(cfg, key, text.text);
-    str_free(&text);
-    return status;
-}
-
-/* Sets a key of the rope scaling. Does nothing if the value is 0, which means that config.json lacks it. */
-static ott_status set_positive(config *cfg, const char *key, double value) {
-    return value > 0 ? set_real(cfg, key, value) : OTT_OK;
-}
-
-static ott_status set_rope(mem *account, config *cfg, const hf_config *h) {
-    static const char *const words[] = {
-        [HF_ROPE_PLAIN] = "none", [HF_ROPE_LLAMA3] = "llama3",     [HF_ROPE_LINEAR] = "linear",
-        [HF_ROPE_YARN] = "yarn",  [HF_ROPE_LONGROPE] = "longrope", [HF_ROPE_DYNAMIC] = "dynamic"};
-    TRY(set_real(cfg, "model.rope_theta", h->rope_theta));
-    TRY(set_real(cfg, "model.rope_local_theta", h->rope_local_theta));
-    TRY(set_real(cfg, "model.partial_rotary_factor", h->partial_rotary_factor));
-    TRY(config_set_default(cfg, "model.rope_scaling", words[h->rope]));
-    TRY(set_positive(cfg, "model.rope_factor", h->rope_factor));
-    TRY(set_positive(cfg, "model.rope_low_freq_factor", h->rope_low_freq_factor));
-    TRY(set_positive(cfg, "model.rope_high_freq_factor", h->rope_high_freq_factor));
-    TRY(set_positive(cfg, "model.rope_beta_fast", h->rope_beta_fast));
-    TRY(set_positive(cfg, "model.rope_beta_slow", h->rope_beta_slow));
-    TRY(set_positive(cfg, "model.rope_mscale", h->rope_mscale));
-    TRY(set_positive(cfg, "model.rope_mscale_all_dim", h->rope_mscale_all_dim));
-    TRY(set_positive(cfg, "model.rope_attention_factor", h->rope_attention_factor));
-    if (h->rope_original_max_position > 0)
-        TRY(set_int(cfg, "model.rope_original_max_position", h->rope_original_max_position));
-    if (h->rope_factors == 0) return OTT_OK;
-    TRY(set_factors(account, cfg, "model.rope_short_factor", h->rope_short_factor, h->rope_factors));
-    return set_factors(account, cfg, "model.rope_long_factor", h->rope_long_factor, h->rope_factors);
-}
-
-static ott_status set_layers(mem *account, config *cfg, const char *key, const int32_t *layers, int count) {
-    str text = {.account = account};
-    for (int i = 0; i < count; i++) str_printf(&text, "%s%d", i ? "," : "", (int)layers[i]);
-    ott_status status = count > 0 ? str_finish(&text) : OTT_OK;
-    if (status == OTT_OK && count > 0) status = config_set_default(cfg, key, text.text);
-    str_free(&text);
-    return status;
-}
-
-static ott_status set_experts(mem *account, config *cfg, const hf_config *h) {
-    bool sigmoid = h->family->experts == FAMILY_EXPERTS_SIGMOID;
-    if (h->experts == 0) return OTT_OK;
-    TRY(set_layers(account, cfg, "model.moe_dense_layers", h->dense, h->dense_count));
-    TRY(set_int(cfg, "model.num_experts", h->experts));
-    TRY(set_int(cfg, "model.moe_top_k", h->experts_per_token));
-    TRY(set_int(cfg, "model.moe_frequency", h->sparse_step > 0 ? h->sparse_step : 1));
-    TRY(set_int(cfg, "model.moe_first_dense_layers", h->first_dense));
-    TRY(config_set_default(cfg, "model.moe_router", sigmoid ? "sigmoid_topk" : "softmax_topk"));
-    TRY(set_bool(cfg, "model.moe_normalize_weights",
-                 h->normalizes_weights || family_is(h->family, FAMILY_MIXTRAL)));
-    TRY(set_real(cfg, "model.moe_route_scale", h->route_scale > 0 ? h->route_scale : 1));
-    TRY(set_int(cfg, "model.moe_groups", h->expert_groups > 1 ? h->expert_groups : 0));
-    TRY(set_int(cfg, "model.moe_top_groups", h->expert_groups > 1 ? h->top_groups : 0));
-    TRY(set_int(cfg, "model.moe_shared_experts", h->shared_experts));
-    if (h->router_aux_loss_coef >= 0)
-        TRY(set_real(cfg, "model.moe_aux_loss_weight", h->router_aux_loss_coef));
-    return set_int(cfg, "model.moe_expert_hidden_dim",
-                   h->expert_size > 0 ? h->expert_size : h->intermediate_size);
-}
-
-static ott_status set_multipliers(config *cfg, const hf_config *h) {
-    double scalar = (double)h->query_pre_attn_scalar;
-    TRY(set_real(cfg, "model.embedding_multiplier", h->embedding_multiplier));
-    TRY(set_real(cfg, "model.residual_multiplier", h->residual_multiplier));
-    TRY(set_real(cfg, "model.attention_multiplier", scalar > 0 ? 1 / sqrt(scalar) : h->attention_multiplier));
-    TRY(set_real(cfg, "model.logits_scaling", h->logits_scaling / h->logit_scale));
-    TRY(set_real(cfg, "model.attention_softcap", h->attention_softcap));
-    return set_real(cfg, "model.final_logit_softcap", h->logit_softcap);
-}
-
-/* Sets the on/off options that only some families have in config.json. */
-static ott_status set_switches(config *cfg, const hf_config *h) {
-    const family *f = h->family;
-    if (f->qkv_bias_key || f->biases_key || f->bias_key)
-        TRY(set_bool(cfg, "model.attention_bias", h->attention_bias));
-    if (f->bias_key) TRY(set_bool(cfg, "model.attention_output_bias", h->attention_bias));
-    if (f->mlp_bias_key) TRY(set_bool(cfg, "model.mlp_bias", h->mlp_bias));
-    if (f->qk_norm_key) TRY(set_bool(cfg, "model.qk_norm", h->qk_norm));
-    if (f->interleave_key) TRY(set_bool(cfg, "model.rope_interleaved", h->rope_interleave));
-    return h->scales_by_layer ? set_bool(cfg, "model.scale_attention_by_layer", true) : OTT_OK;
-}
-
-static ott_status set_shape(mem *account, config *cfg, const hf_config *h) {
-    TRY(config_set_default(cfg, "model.family", h->family->name));
-    TRY(set_int(cfg, "model.dim", h->hidden_size));
-    TRY(set_int(cfg, "model.n_layers", h->layers));
-    TRY(set_int(cfg, "model.n_heads", h->heads));
-    TRY(set_int(cfg, "model.n_kv_heads", h->kv_heads));
-    TRY(set_int(cfg, "model.head_dim", h->head_dim));
-    TRY(set_int(cfg, "model.ffn_hidden_dim", h->intermediate_size));
-    TRY(set_int(cfg, "model.vocab_size", h->vocab_size));
-    TRY(set_int(cfg, "model.max_seq_len", h->max_position_embeddings));
-    TRY(set_int(cfg, "model.sliding_window", h->sliding_window));
-    TRY(set_int(cfg, "model.full_attention_every", h->full_attention_every));
-    TRY(set_layers(account, cfg, "model.full_attention_layers", h->full, h->full_count));
-    TRY(set_switches(cfg, h));
-    if (h->padding_row >= 0) TRY(set_int(cfg, "model.pad_token_id", h->padding_row));
-    static const char *const words[] = {[FAMILY_MLP_GEGLU] = "geglu_tanh",
-                                        [FAMILY_MLP_GEGLU_ERF] = "geglu",
-                                        [FAMILY_MLP_GELU_ERF] = "gelu",
-                                        [FAMILY_MLP_RELU] = "relu"};
-    if (h->mlp != h->family->mlp) TRY(config_set_default(cfg, "model.activation", words[h->mlp]));
-    TRY(set_real(cfg, "model.norm_eps", h->norm_eps));
-    return set_bool(cfg, "model.tie_embeddings", h->tie_word_embeddings);
-}
-
-/* Weights that stay in FP8 get the scale granularity of the folder. */
-static ott_status set_frozen(config *cfg, const hf_config *h) {
-    if (!*h->quantization || cfg->train.frozen_dtype != FROZEN_FP8) return OTT_OK;
-    return config_set_default(cfg, "train.frozen_granularity",
-                              h->quantization_block[0] ? "block"
-                              : h->quantization_by_row ? "channel"
-                                                       : "tensor");
-}
-
-static ott_status check_quantization(const char *folder, const hf_config *h) {
-    static const char *const methods[] = {"", "fp8", "compressed-tensors"};
-    static const char *const formats[] = {"", "float-quantized", "naive-quantized"};
-    bool method = false, format = false;
-    for (int i = 0; i < 3; i++) {
-        method = method || strcmp(h->quantization, methods[i]) == 0;
-        format = format || strcmp(h->quantization_format, formats[i]) == 0;
-    }
-    if (!method || !format)
-        return status_fail(OTT_ERR_UNSUPPORTED,
-                           "%s/%s: the weights are quantized (%s%s%s): supported are F32, BF16, F16, and FP8 "
-                           "with the methods fp8 and compressed-tensors (float-quantized) and a scale per "
-                           "matrix, row or block of 128x128; use the unquantized folder",
-                           folder, HF_CONFIG_NAME, h->quantization, h->quantization_format[0] ? ", " : "",
-                           h->quantization_format);
-    for (int i = 0; i < 2; i++)
-        if (h->quantization_block[i] != 0 && h->quantization_block[i] != HF_BLOCK)
-            return status_fail(OTT_ERR_UNSUPPORTED,
-                               "%s/%s: the weights are quantized (%s) in blocks of %" PRId64 "x%" PRId64
-                               ": only %dx%d is supported",
-                               folder, HF_CONFIG_NAME, h->quantization, h->quantization_block[0],
-                               h->quantization_block[1], HF_BLOCK, HF_BLOCK);
-    return OTT_OK;
-}
-
-ott_status hf_model_configure(mem *account, config *cfg, hf_model_notes *notes) {
-    hf_config h;
-    const char *folder = cfg->model.hf_path;
-    if (notes) *notes = (hf_model_notes){.router_aux_loss_coef = -1};
-    if (!*folder) return OTT_OK;
-    TRY(status_context(file_refuse_gguf(folder), "model.hf_path"));
-    TRY(hub_name_check(cfg, "model.hf_path", folder));
-    ott_status status = hf_config_read(account, folder, &h, NULL);
-    if (status == OTT_OK) status = check_quantization(folder, &h);
-    if (status != OTT_OK) return status_context(status, "model.hf_path");
-    if (notes) {
-        snprintf(notes->dropout, sizeof notes->dropout, "%s", h.dropout);
-        notes->router_aux_loss_coef = h.router_aux_loss_coef;
-        snprintf(notes->quantization, sizeof notes->quantization, "%s", h.quantization);
-    }
-    TRY(set_shape(account, cfg, &h));
-    if (h.family->latent) {
-        TRY(set_int(cfg, "model.kv_lora_rank", h.kv_lora_rank));
-        TRY(set_int(cfg, "model.q_lora_rank", h.q_lora_rank));
-        TRY(set_int(cfg, "model.qk_nope_head_dim", h.qk_nope_head_dim));
-        TRY(set_int(cfg, "model.qk_rope_head_dim", h.qk_rope_head_dim));
-        TRY(set_int(cfg, "model.v_head_dim", h.v_head_dim));
-    }
-    TRY(set_frozen(cfg, &h));
-    TRY(set_experts(account, cfg, &h));
-    TRY(set_multipliers(cfg, &h));
-    return set_rope(account, cfg, &h);
-}
-
-/* ---- weights ---- */
 
 typedef struct loading {
     model *m;
@@ -242,16 +39,13 @@ static ott_status find_tensor(const loading *l, int i, const shard_tensor **out)
     return safetensors_check_shape(shards_file(l->file, (*out)->file), (*out)->entry, rank, shape);
 }
 
-/* True for a tensor of a layer after the model's last one: DeepSeek-V3's multi-token prediction. */
-static bool is_next_token_layer(const model *m, const char *name) {
-    static const char stem[] = "model.layers.";
-    if (!m->options.family->latent || strncmp(name, stem, sizeof stem - 1) != 0) return false;
-    return strtoll(name + sizeof stem - 1, NULL, 10) >= m->options.layers;
-}
-
-/* True for tensors that some folders have but no model needs: a tied head, rotary frequencies, masks. */
+/* True for tensors that some folders have but no model needs: a tied head, rotary frequencies, masks, and
+   the layers after the model's last one (DeepSeek-V3's multi-token prediction). */
 static bool is_ignored(const model *m, const char *name) {
-    if (is_next_token_layer(m, name)) return true;
+    static const char stem[] = "model.layers.";
+    if (m->options.family->latent && str_starts_with(name, stem) &&
+        strtoll(name + strlen(stem), NULL, 10) >= m->options.layers)
+        return true;
     bool is_mask = str_ends_with(name, ".attn.bias") || str_ends_with(name, ".attn.masked_bias");
     return (m->options.tied && strcmp(name, "lm_head.weight") == 0) ||
            str_ends_with(name, ".rotary_emb.inv_freq") || (m->options.family->learned_positions && is_mask);
@@ -271,8 +65,7 @@ static bool is_scale(const loading *l, const char *name) {
     return t && is_fp8(t);
 }
 
-/* *codes is true if the folder stores the parameter as FP8 codes. Fails if it is fused from several tensors
-   of the folder, and only some are FP8. */
+/* *codes is true if the folder has FP8 codes of the parameter. Fails if only some of its tensors are FP8. */
 static ott_status find_if_codes(const loading *l, int i, int count, bool *codes) {
     const shard_tensor *t;
     TRY(find_tensor(l, i, &t));
@@ -326,27 +119,24 @@ static ott_status check_tensors(const loading *l) {
     return OTT_OK;
 }
 
-/* Reads a full tensor [columns, rows] and transposes it. */
-static ott_status read_transposed(loading *l, const shard_tensor *t, const hf_place *place) {
-    mem *account = l->m->device->account;
-    mem_free(account, l->matrix);
-    l->matrix = NULL;
-    TRY(mem_alloc_array(account, MEM_OTHER, place->tensor_rows * (place->columns + 1), sizeof(float),
-                        "a transposed matrix", &l->matrix));
-    l->matrix_of = t;
-    float *line = l->matrix + place->tensor_rows * place->columns;
-    for (int64_t c = 0; c < place->columns; c++) {
-        TRY(shards_read_floats(l->file, t, c * place->tensor_rows, place->tensor_rows, line));
-        for (int64_t r = 0; r < place->tensor_rows; r++) l->matrix[r * place->columns + c] = line[r];
-    }
-    return OTT_OK;
-}
-
-/* Reads elements of tensor t, in the order of the parameter. */
+/* Reads elements of tensor t, in the parameter's order. Transposes a tensor [columns, rows] at first use. */
 static ott_status read_floats(loading *l, const shard_tensor *t, const hf_place *place, int64_t first,
                               int64_t count, float *out) {
+    mem *account = l->m->device->account;
+    int64_t rows = place->tensor_rows, columns = place->columns;
     if (!place->transposed) return shards_read_floats(l->file, t, first, count, out);
-    if (l->matrix_of != t) TRY(read_transposed(l, t, place));
+    if (l->matrix_of != t) {
+        mem_free(account, l->matrix);
+        l->matrix = NULL;
+        TRY(mem_alloc_array(account, MEM_OTHER, rows * (columns + 1), sizeof(float), "a transposed matrix",
+                            &l->matrix));
+        l->matrix_of = t;
+        float *line = l->matrix + rows * columns;
+        for (int64_t c = 0; c < columns; c++) {
+            TRY(shards_read_floats(l->file, t, c * rows, rows, line));
+            for (int64_t r = 0; r < rows; r++) l->matrix[r * columns + c] = line[r];
+        }
+    }
     memcpy(out, l->matrix + first, (size_t)count * sizeof *out);
     return OTT_OK;
 }
@@ -360,13 +150,6 @@ static bool needs_dither(const shard_tensor *t, const hf_place *at) {
            (loaded == OTT_BF16 || loaded == OTT_F16);
 }
 
-/* Dithers elements [first, first + count) of tensor t. The random numbers depend on the tensor's name in the
-   file, so that a projection gets the same numbers whether the model fuses it or not. */
-static void dither_run(const loading *l, const shard_tensor *t, int64_t first, int64_t count, float *values) {
-    uint64_t stream = rng_stream(t->entry->name) ^ rng_stream("master_dither");
-    draw_dither(values, count, t->entry->dtype, *l->dither_seed, stream, (uint64_t)first);
-}
-
 /* Reads consecutive elements of tensor t into the buffer at offset `at`, as fp32 or as FP8 codes. */
 static ott_status read_consecutive(loading *l, const shard_tensor *t, const hf_dequantize *scales,
                                    const hf_place *place, parameter_run run, int64_t at) {
@@ -374,30 +157,28 @@ static ott_status read_consecutive(loading *l, const shard_tensor *t, const hf_d
     if (l->as_codes) return shards_read(l->file, t, run.first, run.count, codes);
     TRY(read_floats(l, t, place, run.first, run.count, l->buffer + at));
     if (scales) hf_dequantize_apply(scales, run.first, run.count, l->buffer + at);
-    if (l->dither_seed && needs_dither(t, place)) dither_run(l, t, run.first, run.count, l->buffer + at);
+    if (l->dither_seed && needs_dither(t, place)) {
+        /* The numbers depend on the tensor's name in the file, not on whether the model fuses projections. */
+        uint64_t stream = rng_stream(t->entry->name) ^ rng_stream("master_dither");
+        draw_dither(l->buffer + at, run.count, t->entry->dtype, *l->dither_seed, stream, (uint64_t)run.first);
+    }
     if (l->filling)
         frozen_fill_encode(l->filling, run.first + hf_place_shift(place), run.count, l->buffer + at, codes);
     return OTT_OK;
 }
 
-/* Reads elements [at, at + count) of a slice into the buffer. */
-static ott_status read_part(loading *l, const shard_tensor *t, const hf_dequantize *scales,
-                            const hf_place *place, const hf_slice *own, int64_t at, int64_t count) {
-    parameter_run run;
-    for (int64_t done = 0; done < count; done += run.count) {
-        run = parameter_run_at(&own->part, place->columns, at + done, count - done);
-        TRY(read_consecutive(l, t, scales, place, run, done));
-    }
-    return OTT_OK;
-}
-
 /* Loads this rank's slice of places.items[i], piece by piece. */
 static ott_status load_rows(loading *l, const shard_tensor *t, const hf_dequantize *scales, int i) {
-    hf_slice own = hf_place_slice(&l->places.items[i]);
+    const hf_place *place = &l->places.items[i];
+    hf_slice own = hf_place_slice(place);
     int64_t total = own.part.rows * own.part.columns;
+    parameter_run run;
     for (int64_t at = 0, count; at < total; at += count) {
         count = total - at < HF_BUFFER ? total - at : HF_BUFFER;
-        TRY(read_part(l, t, scales, &l->places.items[i], &own, at, count));
+        for (int64_t done = 0; done < count; done += run.count) {
+            run = parameter_run_at(&own.part, place->columns, at + done, count - done);
+            TRY(read_consecutive(l, t, scales, place, run, done));
+        }
         ott_dtype d = own.shard->dtype;
         if (d != OTT_E4M3) cast_in_place(l->buffer, OTT_F32, d, count);
         TRY(device_copy_in(l->m->device, hf_slice_at(&own, at), l->buffer, count * dtype_bytes(d)));
@@ -449,19 +230,15 @@ static ott_status measure_place(loading *l, const frozen_filling *f, int i) {
     return OTT_OK;
 }
 
-/* Reads the weights twice: once for the scales, once for the codes. */
-static ott_status encode_places(loading *l, const frozen_filling *f, int i, int count) {
-    for (int k = 0; k < count; k++) TRY(measure_place(l, f, i + k));
-    TRY(frozen_fill_scales(f, l->m->device));
-    for (int k = 0; k < count; k++) TRY(load_place(l, i + k));
-    return OTT_OK;
-}
-
+/* Quantizes the weights. Reads them twice: once for the scales, once for the codes. */
 static ott_status encode_parameter(loading *l, int i, int count) {
     frozen_filling filling;
+    ott_status status = OTT_OK;
     TRY(frozen_fill_open(l->m->device->account, l->places.items[i].parameter, &filling));
     l->filling = &filling;
-    ott_status status = encode_places(l, &filling, i, count);
+    for (int k = 0; k < count && status == OTT_OK; k++) status = measure_place(l, &filling, i + k);
+    if (status == OTT_OK) status = frozen_fill_scales(&filling, l->m->device);
+    for (int k = 0; k < count && status == OTT_OK; k++) status = load_place(l, i + k);
     l->filling = NULL;
     frozen_fill_close(&filling);
     return status;
@@ -504,8 +281,6 @@ ott_status hf_model_list_codes(mem *account, const char *folder, str *names, boo
     return str_finish(names);
 }
 
-/* ---- Baichuan 2's head has normalized rows ---- */
-
 /* Returns the head of Baichuan 2, recognized by the vocabulary size; NULL for other models. */
 static parameter *head_to_normalize(const model *m) {
     enum { VOCABULARY = 125696 };
@@ -542,17 +317,6 @@ static ott_status normalize_head(const loading *l) {
 
 /* ---- loading a folder ---- */
 
-static ott_status load_places(loading *l) {
-    for (int i = 0, count; i < l->places.count; i += count) {
-        count = count_places(l, i);
-        if (l->places.items[i].parameter->codes)
-            TRY(load_kept_in_fp8(l, i, count));
-        else
-            for (int k = 0; k < count; k++) TRY(load_place(l, i + k));
-    }
-    return OTT_OK;
-}
-
 /* A layer's experts are one tensor (transformers 5) or one tensor each (earlier versions). */
 static ott_status open_places(loading *l) {
     const family *f = l->m->options.family;
@@ -570,7 +334,7 @@ static ott_status open_places(loading *l) {
     return OTT_OK;
 }
 
-static ott_status load_weights(loading *l, const char *folder) {
+static ott_status load_folder_weights(loading *l, const char *folder) {
     mem *account = l->m->device->account;
     /* Training would need the gradient of normalize_head, which normalizes the head's rows after loading. */
     const parameter *p = head_to_normalize(l->m);
@@ -584,7 +348,13 @@ static ott_status load_weights(loading *l, const char *folder) {
     TRY(check_tensors(l));
     TRY(mem_alloc_array(account, MEM_OTHER, HF_BUFFER, sizeof(float), "weight buffer", &l->buffer));
     l->progress = cancellation_progress_begin(l->m->cancellation, "Loading weights", model_shard_count(l->m));
-    TRY(load_places(l));
+    for (int i = 0, count; i < l->places.count; i += count) {
+        count = count_places(l, i);
+        if (l->places.items[i].parameter->codes)
+            TRY(load_kept_in_fp8(l, i, count));
+        else
+            for (int k = 0; k < count; k++) TRY(load_place(l, i + k));
+    }
     TRY(normalize_head(l));
     model_weights_changed(l->m);
     return OTT_OK;
@@ -592,7 +362,7 @@ static ott_status load_weights(loading *l, const char *folder) {
 
 static ott_status load_folder(model *m, const char *folder, const uint64_t *dither_seed) {
     loading l = {.m = m, .dither_seed = dither_seed};
-    ott_status status = load_weights(&l, folder);
+    ott_status status = load_folder_weights(&l, folder);
     mem_free(m->device->account, l.buffer);
     mem_free(m->device->account, l.matrix);
     shards_close(l.file);

@@ -17,8 +17,8 @@ typedef struct hf_model_notes {
     double router_aux_loss_coef; /* weight of the auxiliary loss; -1 if there is none */
 } hf_model_notes;
 
-/* Reads config.json of model.hf_path into the keys of [model] that the user did not set. Does nothing if
-   model.hf_path is empty. notes may be NULL. */
+/* Sets the keys of [model] that the user did not set from config.json of model.hf_path, if that is not
+   empty. notes may be NULL. */
 ott_status hf_model_configure(mem *account, config *cfg, hf_model_notes *notes);
 /* Appends the comma-separated names of the block matrices that the folder stores as E4M3 codes, except
    routers. A matrix that all experts have is named once. *others_are_bf16: all other matrices are BF16. */

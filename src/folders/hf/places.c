@@ -23,13 +23,6 @@ static ott_status name_place(const hf_places *places, const member *owner, modul
     return arena_printf(places->memory, out, "%s.%s", name, owner->kind);
 }
 
-/* Changes *at from a place in one expert's matrix to a place in the tensor of all experts' matrices. */
-static void pack_place(hf_place *at, const member *owner) {
-    at->experts = owner->parameter->experts;
-    at->tensor_row += owner->matrix * at->tensor_rows;
-    at->tensor_rows *= at->experts;
-}
-
 static parameter_part owned_part(const parameter *p) {
     parameter_part part = parameter_shard_part(p);
     if (tensor_count(p->shard.value) == 0) return (parameter_part){0};
@@ -41,7 +34,7 @@ static parameter_part owned_part(const parameter *p) {
     return part;
 }
 
-/* Adds an hf_place for some rows of a parameter, or of one expert's matrix if it has experts. */
+/* Adds an hf_place for rows of a parameter, or of one expert's matrix if it has experts. */
 static ott_status add_place(hf_places *places, const member *owner, const module_part *part) {
     const parameter *p = owner->parameter;
     module_part fused;
@@ -69,7 +62,11 @@ static ott_status add_place(hf_places *places, const member *owner, const module
             at->tensor_rows = rows;
         }
     }
-    if (p->rank == 3 && places->are_packed) pack_place(at, owner);
+    if (p->rank == 3 && places->are_packed) { /* the tensor has the matrices of all experts */
+        at->experts = p->experts;
+        at->tensor_row += owner->matrix * at->tensor_rows;
+        at->tensor_rows *= at->experts;
+    }
     return OTT_OK;
 }
 
@@ -81,18 +78,17 @@ static ott_status add_parameter(hf_places *places, member owner) {
     return OTT_OK;
 }
 
-static ott_status add_places(hf_places *places, const model_module *e) {
-    if (!e->tied) TRY(add_parameter(places, (member){e, e->weight, "weight", 0}));
-    return e->bias ? add_parameter(places, (member){e, e->bias, modules_bias_name(e), 0}) : OTT_OK;
-}
-
 ott_status hf_places_open(const model *m, const family *f, bool packed, hf_places *out) {
     int64_t most = 0;
     *out = (hf_places){.m = m, .family = f, .are_packed = packed};
     for (int i = 0; i < m->all_parameter_count; i++) most += MODULES_PARTS * m->all_parameters[i]->experts;
     TRY(arena_open(m->device->account, MEM_OTHER, &out->memory));
     TRY(arena_alloc(out->memory, most * (int64_t)sizeof *out->items, &out->items));
-    for (int i = 0; i < m->all_modules.count; i++) TRY(add_places(out, &m->all_modules.items[i]));
+    for (int i = 0; i < m->all_modules.count; i++) {
+        const model_module *e = &m->all_modules.items[i];
+        if (!e->tied) TRY(add_parameter(out, (member){e, e->weight, "weight", 0}));
+        if (e->bias) TRY(add_parameter(out, (member){e, e->bias, modules_bias_name(e), 0}));
+    }
     return OTT_OK;
 }
 
@@ -110,18 +106,13 @@ void hf_places_close(hf_places *p) {
 
 /* ---- owned slices ---- */
 
-static void keep_own(hf_places *p, const tensor_set *set) {
-    for (int i = 0; i < p->count; i++) {
-        hf_place *at = &p->items[i];
-        if (!tensor_set_find(set, at->parameter->name)->data) at->owned = (parameter_part){0};
-    }
-}
-
 ott_status hf_places_agree(hf_places *p, const checkpoint_ranks *ranks) {
     tensor_set set;
     ott_status status = ranks_agree(ranks, tensor_set_of_model(&set, p->m, false));
     if (status == OTT_OK) status = tensor_set_agree(&set, ranks);
-    if (status == OTT_OK) keep_own(p, &set);
+    for (int i = 0; i < p->count && status == OTT_OK; i++)
+        if (!tensor_set_find(&set, p->items[i].parameter->name)->data)
+            p->items[i].owned = (parameter_part){0};
     tensor_set_close(&set);
     return status;
 }
@@ -146,14 +137,6 @@ hf_slice hf_place_slice(const hf_place *p) {
     return (hf_slice){0};
 }
 
-/* Multiplies decoded codes by their scales, and merges the adapter. first: index in the file's tensor. */
-static void finish_values(const hf_place *at, const hf_merge *adapter, bool multiplies, int64_t first,
-                          int64_t count, float *values) {
-    int64_t own = first + hf_place_shift(at);
-    if (multiplies) frozen_multiply(at->parameter, own, count, values);
-    hf_merge_add(adapter, own, count, values);
-}
-
 static ott_status stream_part(const hf_places *p, const hf_place *at, bool as_codes, const hf_merge *adapter,
                               float *buffer, hf_sink sink, void *user) {
     hf_slice own = hf_place_slice(at);
@@ -167,7 +150,9 @@ static ott_status stream_part(const hf_places *p, const hf_place *at, bool as_co
         cast_in_place(buffer, d, OTT_F32, count);
         for (int64_t done = 0; done < count; done += run.count) {
             run = parameter_run_at(&own.part, at->columns, from + done, count - done);
-            finish_values(at, adapter, multiplies, run.first, run.count, buffer + done);
+            int64_t first = run.first + hf_place_shift(at); /* in the parameter */
+            if (multiplies) frozen_multiply(at->parameter, first, run.count, buffer + done);
+            hf_merge_add(adapter, first, run.count, buffer + done);
             TRY(sink(user, run.first, run.count, buffer + done));
         }
     }
@@ -199,19 +184,6 @@ static ott_status transpose_values(void *user, int64_t first, int64_t count, con
     return OTT_OK;
 }
 
-/* Passes to the sink those elements of a row of the transposed tensor that are in this rank's shards. */
-static ott_status pass_line(const hf_places *p, int first, const transposing *t, int64_t column, hf_sink sink,
-                            void *user) {
-    for (int i = first; i < p->count; i++) {
-        if (strcmp(p->items[i].name, p->items[first].name) != 0) continue;
-        parameter_part owned = hf_place_slice(&p->items[i]).part;
-        int64_t at = column * t->rows + owned.row;
-        if (column < owned.column || column >= owned.column + owned.columns) continue;
-        TRY(sink(user, at, owned.rows, t->values + at));
-    }
-    return OTT_OK;
-}
-
 static ott_status stream_transposed(const hf_places *p, int first, float *buffer, hf_sink sink, void *user) {
     mem *account = p->m->device->account;
     transposing t = {.rows = p->items[first].tensor_rows, .columns = p->items[first].columns};
@@ -221,8 +193,15 @@ static ott_status stream_transposed(const hf_places *p, int first, float *buffer
     for (int i = first; i < p->count && status == OTT_OK; i++)
         if (strcmp(p->items[i].name, p->items[first].name) == 0)
             status = stream_place(p, &p->items[i], false, buffer, transpose_values, &t);
-    for (int64_t c = 0; c < t.columns && status == OTT_OK; c++)
-        status = pass_line(p, first, &t, c, sink, user);
+    /* Pass the elements of this rank's shards, row by row of the transposed tensor. */
+    for (int64_t c = 0; c < t.columns; c++)
+        for (int i = first; i < p->count && status == OTT_OK; i++) {
+            parameter_part owned = hf_place_slice(&p->items[i]).part;
+            int64_t at = c * t.rows + owned.row;
+            if (strcmp(p->items[i].name, p->items[first].name) != 0) continue;
+            if (c < owned.column || c >= owned.column + owned.columns) continue;
+            status = sink(user, at, owned.rows, t.values + at);
+        }
     mem_free(account, t.values);
     return status;
 }
@@ -239,8 +218,6 @@ ott_status hf_places_stream(const hf_places *p, int first, bool as_codes, float 
     }
     return OTT_OK;
 }
-
-/* ---- shapes ---- */
 
 int hf_place_shape(const hf_place *p, int64_t shape[PARAMETER_RANKS]) {
     int rank = p->experts ? 3 : p->parameter->rank == 1 ? 1 : 2;

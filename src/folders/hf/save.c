@@ -1,6 +1,7 @@
 /* folders/hf/save: writes weights and config.json of a Hugging Face folder. */
 #include "folders/hf/save.h"
 #include "base/file/file.h"
+#include "folders/hf/dequantize.h"
 #include "folders/hf/fp8.h"
 #include "folders/hf/merge.h"
 #include "formats/hf/config.h"
@@ -9,8 +10,6 @@
 #include <inttypes.h>
 #include <math.h>
 #include <string.h>
-
-enum { BLOCK = 128 }; /* rows and columns of an FP8 scale block */
 
 typedef enum tensor_part { PART_VALUES, PART_CODES, PART_SCALES } tensor_part;
 
@@ -126,17 +125,7 @@ ott_status hf_save_family(const model_options *o, const family **out) {
 
 /* ---- config.json ---- */
 
-/* Drops special tokens that are not in the model's vocabulary. The original vocabulary may be larger. */
-static void drop_tokens(hf_config *c) {
-    int kept = 0;
-    for (int i = 0; i < c->eos_count; i++)
-        if (c->eos[i] < c->vocab_size) c->eos[kept++] = c->eos[i];
-    c->eos_count = kept;
-    if (c->bos >= c->vocab_size) c->bos = -1;
-    if (c->pad >= c->vocab_size) c->pad = -1;
-}
-
-static void describe_rope(const model_options *o, hf_config *c) {
+static void set_hf_rope(const model_options *o, hf_config *c) {
     static const hf_rope kinds[] = {
         [ROPE_PLAIN] = HF_ROPE_PLAIN, [ROPE_LLAMA3] = HF_ROPE_LLAMA3,     [ROPE_LINEAR] = HF_ROPE_LINEAR,
         [ROPE_YARN] = HF_ROPE_YARN,   [ROPE_LONGROPE] = HF_ROPE_LONGROPE, [ROPE_DYNAMIC] = HF_ROPE_DYNAMIC};
@@ -166,7 +155,7 @@ static double multiplier_of(float m) {
 }
 
 /* Members for which the family's config.json has no key stay 0. */
-static void describe_experts(const model_options *o, hf_config *c) {
+static void set_hf_experts(const model_options *o, hf_config *c) {
     const moe_options *e = &o->moe;
     bool sigmoid = c->family->experts == FAMILY_EXPERTS_SIGMOID,
          is_qwen = family_is(c->family, FAMILY_QWEN3_MOE);
@@ -188,7 +177,7 @@ static void describe_experts(const model_options *o, hf_config *c) {
 }
 
 /* Gemma divides q k^T by sqrt(query_pre_attn_scalar). It has no key for its embedding multiplier. */
-static void describe_multipliers(const model_options *o, hf_config *c) {
+static void set_hf_multipliers(const model_options *o, hf_config *c) {
     bool gemma = o->family->scale_embeddings;
     bool cohere = o->family->norms == FAMILY_NORMS_SHARED;
     double scale = (double)o->attention_multiplier, logits = multiplier_of(o->logit_multiplier);
@@ -206,7 +195,7 @@ static void describe_multipliers(const model_options *o, hf_config *c) {
 
 /* If the family repeats a pattern of layers with and without windows, config.json has the period of the
    pattern. Else it lists the layers without windows. */
-static ott_status describe_windows(const model_options *o, hf_config *c) {
+static ott_status set_hf_windows(const model_options *o, hf_config *c) {
     c->sliding_window = o->window;
     c->full_attention_every = c->family->window == FAMILY_WINDOW_PATTERN ? o->full_attention_every : 0;
     c->full_count = 0;
@@ -222,17 +211,8 @@ static ott_status describe_windows(const model_options *o, hf_config *c) {
     return OTT_OK;
 }
 
-static void describe_switches(const model_options *o, hf_config *c) {
-    const family *f = c->family;
-    c->attention_bias = (f->qkv_bias_key || f->biases_key || f->bias_key) && o->qkv_bias;
-    c->mlp_bias = f->mlp_bias_key && o->mlp_bias;
-    c->qk_norm = f->qk_norm_key && o->qk_norm;
-    c->rope_interleave = f->interleave_key && o->rope.interleaved;
-    c->scales_by_layer = o->scales_by_layer;
-}
-
 /* Sets the values of config.json that describe the model, and keeps the original folder's other values. */
-static ott_status describe_model(const saving *s, hf_config *c) {
+static ott_status set_hf_model(const saving *s, hf_config *c) {
     const model_options *o = &s->m->options;
     c->family = s->family;
     c->hidden_size = o->dim;
@@ -245,20 +225,31 @@ static ott_status describe_model(const saving *s, hf_config *c) {
     c->max_position_embeddings = o->max_positions;
     c->norm_eps = (double)o->norm_epsilon;
     c->mlp = model_mlp(o);
-    describe_switches(o, c);
+    const family *f = c->family;
+    c->attention_bias = (f->qkv_bias_key || f->biases_key || f->bias_key) && o->qkv_bias;
+    c->mlp_bias = f->mlp_bias_key && o->mlp_bias;
+    c->qk_norm = f->qk_norm_key && o->qk_norm;
+    c->rope_interleave = f->interleave_key && o->rope.interleaved;
+    c->scales_by_layer = o->scales_by_layer;
     c->tie_word_embeddings = o->tied;
     c->dtype = s->o->dtype;
-    describe_rope(o, c);
-    describe_multipliers(o, c);
-    describe_experts(o, c);
+    set_hf_rope(o, c);
+    set_hf_multipliers(o, c);
+    set_hf_experts(o, c);
     c->q_lora_rank = o->latent.query_rank;
     c->kv_lora_rank = o->latent.key_rank;
     c->qk_nope_head_dim = o->latent.nope_dim;
     c->qk_rope_head_dim = o->latent.rope_dim;
     c->v_head_dim = o->latent.value;
     if (o->has_padding && c->padding_row != o->padding) c->pad = o->padding;
-    drop_tokens(c);
-    return describe_windows(o, c);
+    /* Drops special tokens that are not in the model's vocabulary. The original vocabulary may be larger. */
+    int kept = 0;
+    for (int i = 0; i < c->eos_count; i++)
+        if (c->eos[i] < c->vocab_size) c->eos[kept++] = c->eos[i];
+    c->eos_count = kept;
+    if (c->bos >= c->vocab_size) c->bos = -1;
+    if (c->pad >= c->vocab_size) c->pad = -1;
+    return set_hf_windows(o, c);
 }
 
 static ott_status write_config_json(const saving *s) {
@@ -269,7 +260,7 @@ static ott_status write_config_json(const saving *s) {
     ott_status status = OTT_OK;
     TRY(file_join(s->folder, HF_CONFIG_NAME, path));
     if (s->o->original) TRY_OUT(hf_config_read(s->account, s->o->original, &c, &original));
-    TRY_OUT(describe_model(s, &c));
+    TRY_OUT(set_hf_model(s, &c));
     str_append(&quantization, "");
     if (s->o->fp8) hf_fp8_describe(&s->fp8, &quantization);
     TRY_OUT(str_finish(&quantization));
@@ -280,8 +271,6 @@ out:
     mem_free(s->account, original);
     return status;
 }
-
-/* ---- the tensors of the folder ---- */
 
 static safetensors_tensor *declare_tensor(saving *s, tensor_output what, const char *name, ott_dtype dtype) {
     safetensors_tensor *t = &s->declared[s->count];
@@ -304,7 +293,7 @@ static ott_status declare_place(saving *s, int i) {
     return hf_fp8_declare(&s->fp8, x, s->memory, &t->name, &t->rank, t->shape);
 }
 
-static ott_status declare_tensors(saving *s) {
+static ott_status declare_folder_tensors(saving *s) {
     int64_t most = 2 * (int64_t)s->places.count; /* codes and scales are two tensors */
     TRY(arena_open(s->account, MEM_OTHER, &s->memory));
     TRY(arena_alloc(s->memory, most * (int64_t)sizeof *s->declared, &s->declared));
@@ -324,16 +313,16 @@ typedef struct writing {
 } writing;
 
 /* Skips elements that other ranks write. */
-static ott_status skip_to(writing *t, int64_t element) {
+static ott_status skip_to_element(writing *t, int64_t element) {
     int64_t count = element - t->end;
     t->end = element;
     return count > 0 ? shards_writer_skip(t->w, count * (t->d->matrix ? 1 : dtype_bytes(t->s->o->dtype)))
                      : OTT_OK;
 }
 
-static ott_status append_elements(void *user, int64_t first, int64_t count, const float *values) {
+static ott_status append_tensor_elements(void *user, int64_t first, int64_t count, const float *values) {
     writing *t = user;
-    TRY(skip_to(t, first));
+    TRY(skip_to_element(t, first));
     t->end += count;
     if (t->d->part == PART_VALUES) return shards_writer_append_floats(t->w, values, count);
     hf_fp8_encode(t->d->matrix, first, count, values, t->s->codes);
@@ -350,64 +339,48 @@ static ott_status append_scales(const saving *s, shards_writer *w, const hf_fp8_
     return OTT_OK;
 }
 
-static ott_status write_tensor(const saving *s, shards_writer *w, const tensor_output *d) {
+static ott_status write_hf_tensor(const saving *s, shards_writer *w, const tensor_output *d) {
     const hf_place *at = &s->places.items[d->first];
     if (d->part == PART_SCALES) return append_scales(s, w, d->matrix);
     writing t = {s, w, d, 0};
     TRY(hf_places_stream(&s->places, d->first, d->matrix && d->matrix->keeps_codes, s->buffer,
-                         append_elements, &t));
-    return skip_to(&t, at->tensor_rows * at->columns);
-}
-
-static ott_status open_weights(const saving *s, shards_writer **out) {
-    return shards_writer_join(s->account, s->folder, s->declared, s->count, 0, NULL, 0,
-                              ranks_own_rank(&s->ranks), ranks_size(&s->ranks), out);
-}
-
-static ott_status append_tensors(const saving *s, shards_writer *w) {
-    for (int64_t next; (next = shards_writer_next(w)) >= 0;) TRY(write_tensor(s, w, &s->outputs[next]));
-    return OTT_OK;
+                         append_tensor_elements, &t));
+    return skip_to_element(&t, at->tensor_rows * at->columns);
 }
 
 /* Rank 0 creates the files before other ranks open them, and commits them when all ranks have written. */
-static ott_status write_as_rank_0(const saving *s) {
+static ott_status write_weights(const saving *s) {
+    bool leads = ranks_own_rank(&s->ranks) == 0;
     shards_writer *w = NULL;
-    ott_status status = ranks_agree(&s->ranks, open_weights(s, &w));
-    if (status == OTT_OK) status = ranks_agree(&s->ranks, append_tensors(s, w));
-    if (status == OTT_OK) return ranks_agree(&s->ranks, shards_writer_commit(w));
+    ott_status status = OTT_OK;
+    for (int pass = 0; pass < 3; pass++) { /* rank 0 opens; all write; rank 0 commits */
+        int64_t next;
+        if (pass == (leads ? 0 : 1))
+            status = shards_writer_join(s->account, s->folder, s->declared, s->count, 0, NULL, 0,
+                                        ranks_own_rank(&s->ranks), ranks_size(&s->ranks), &w);
+        while (pass == 1 && status == OTT_OK && (next = shards_writer_next(w)) >= 0)
+            status = write_hf_tensor(s, w, &s->outputs[next]);
+        if (pass == (leads ? 2 : 1) && status == OTT_OK) {
+            status = shards_writer_commit(w);
+            w = NULL;
+        }
+        status = ranks_agree(&s->ranks, status);
+        if (status != OTT_OK) break;
+    }
     shards_writer_abandon(w);
     return status;
-}
-
-static ott_status append_own(const saving *s) {
-    shards_writer *w;
-    TRY(open_weights(s, &w));
-    ott_status status = append_tensors(s, w);
-    if (status == OTT_OK) return shards_writer_commit(w);
-    shards_writer_abandon(w);
-    return status;
-}
-
-static ott_status write_as_other_rank(const saving *s) {
-    TRY(ranks_agree(&s->ranks, OTT_OK));
-    TRY(ranks_agree(&s->ranks, append_own(s)));
-    return ranks_agree(&s->ranks, OTT_OK);
 }
 
 /* ---- saving ---- */
 
-/* True if serving programs can use 128x128 blocks for this matrix. They need columns in multiples of 128.
-   They need rows in multiples of 128 if they fuse the matrix with others (q, k, v or gate, up). */
-static bool blocks_fit(const saving *s, int i) {
-    const hf_place *at = &s->places.items[i];
-    bool is_joined = at->count < at->tensor_rows || strcmp(at->fused, at->name) != 0;
-    return at->columns % BLOCK == 0 && (!is_joined || at->count % BLOCK == 0);
-}
-
-/* Returns the module of the first matrix that 128x128 scale blocks do not fit; NULL if none. */
+/* Returns the module of the first matrix for which serving programs cannot use 128x128 blocks; NULL if none.
+   They need columns in multiples of 128, and also rows if they fuse the matrix (q, k, v or gate, up). */
 static const model_module *find_unfit(const saving *s) {
-    for (int i = 0; i < s->places.count; i++)
-        if (hf_is_block_matrix(&s->places.items[i]) && !blocks_fit(s, i)) return s->places.items[i].module;
+    for (const hf_place *at = s->places.items; at < s->places.items + s->places.count; at++) {
+        bool is_joined = at->count < at->tensor_rows || strcmp(at->fused, at->name) != 0;
+        bool fits = at->columns % HF_BLOCK == 0 && (!is_joined || at->count % HF_BLOCK == 0);
+        if (hf_is_block_matrix(at) && !fits) return at->module;
+    }
     return NULL;
 }
 
@@ -417,7 +390,7 @@ typedef struct hf_readers {
 } hf_readers;
 
 static hf_readers readers_of(const saving *s) {
-    const hf_fp8_options *o = &s->fp8.options;
+    const hf_fp8 *o = &s->fp8;
     bool is_compressed = o->method == HF_METHOD_COMPRESSED;
     if (o->granularity == HF_SCALE_BLOCK && find_unfit(s))
         return (hf_readers){"Ottava only, because of sizes that are not multiples of 128",
@@ -430,16 +403,6 @@ static hf_readers readers_of(const saving *s) {
     return (hf_readers){"vLLM and SGLang, not transformers",
                         "transformers does not support the method fp8 with a scale per matrix: it stops, or "
                         "ignores the scales; use compressed-tensors"};
-}
-
-static void warn_of_readers(const saving *s) {
-    const char *warning = readers_of(s).warning;
-    const model_module *e = s->fp8.options.granularity == HF_SCALE_BLOCK ? find_unfit(s) : NULL;
-    if (warning && e)
-        log_warning(s->o->log, "%s.weight is [%" PRId64 ", %" PRId64 "]: %s", e->name, e->shape[e->rank - 2],
-                    e->shape[e->rank - 1], warning);
-    else if (warning)
-        log_warning(s->o->log, "%s", warning);
 }
 
 /* Warns if weights kept in FP8 are quantized again. */
@@ -455,20 +418,12 @@ static void warn_of_rounding(const saving *s) {
     }
 }
 
-static ott_status open_fp8(saving *s) {
-    const hf_fp8_options options = {s->o->method, s->o->granularity};
-    TRY(hf_fp8_open(&s->places, &s->ranks, &options, &s->fp8));
-    warn_of_readers(s);
-    if (s->o->granularity != HF_SCALE_AS_TRAINED) warn_of_rounding(s);
-    return OTT_OK;
-}
-
 static hf_save_summary summarize(const saving *s) {
     hf_save_summary sum = {.family = s->family->name,
                            .tensors = s->count,
                            .matrices = s->fp8.count,
                            .kept = s->fp8.unquantized_count,
-                           .granularity = s->fp8.options.granularity,
+                           .granularity = s->fp8.granularity,
                            .readers = s->o->fp8 ? readers_of(s).names : NULL};
     for (int64_t i = 0; i < s->count; i++) {
         int64_t bytes = dtype_bytes(s->declared[i].dtype);
@@ -494,14 +449,25 @@ static ott_status write_others(saving *s, int64_t *copied) {
 
 static ott_status save_model(saving *s, hf_save_summary *out) {
     const checkpoint_ranks *ranks = &s->ranks;
+    const hf_save_options *o = s->o;
     TRY(ranks_agree(ranks, prepare_save(s)));
     TRY(hf_places_agree(&s->places, ranks));
-    if (s->o->fp8) TRY(open_fp8(s));
-    if (s->o->fp8) TRY(hf_fp8_measure(&s->fp8, ranks, s->buffer));
-    TRY(ranks_agree(ranks, declare_tensors(s)));
+    if (o->fp8) {
+        TRY(hf_fp8_open(&s->places, ranks, o->method, o->granularity, &s->fp8));
+        const char *warning = readers_of(s).warning;
+        const model_module *e = s->fp8.granularity == HF_SCALE_BLOCK ? find_unfit(s) : NULL;
+        if (warning && e)
+            log_warning(o->log, "%s.weight is [%" PRId64 ", %" PRId64 "]: %s", e->name, e->shape[e->rank - 2],
+                        e->shape[e->rank - 1], warning);
+        else if (warning)
+            log_warning(o->log, "%s", warning);
+        if (o->granularity != HF_SCALE_AS_TRAINED) warn_of_rounding(s);
+        TRY(hf_fp8_measure(&s->fp8, ranks, s->buffer));
+    }
+    TRY(ranks_agree(ranks, declare_folder_tensors(s)));
     *out = summarize(s);
     TRY(ranks_agree(ranks, ranks_own_rank(ranks) == 0 ? write_others(s, &out->copied) : OTT_OK));
-    return ranks_own_rank(&s->ranks) == 0 ? write_as_rank_0(s) : write_as_other_rank(s);
+    return write_weights(s);
 }
 
 ott_status hf_model_save(model *m, const hf_save_options *o, const char *folder, hf_save_summary *out) {
