@@ -27,8 +27,6 @@ static ott_status rename_foreign(saver *s) {
     return file_rename(s->final, path);
 }
 
-/* ---- removing old checkpoints ---- */
-
 /* Renames the folder before it removes the files, so that an interruption leaves no incomplete step-N. */
 static ott_status remove_step(saver *s, int64_t step) {
     char path[PATH_MAX], stale[FILE_STAGING_NAME];
@@ -51,22 +49,6 @@ static ott_status remove_old(saver *s, int64_t keep) {
     }
     mem_free(s->account, list.steps);
     return status;
-}
-
-/* Removes old checkpoints. If that fails, saving continues, and *left is the error text; else NULL. */
-static ott_status purge_old(saver *s, int64_t keep, char **left) {
-    ott_status status = remove_old(s, keep);
-    if (status == OTT_OK || status == OTT_ERR_MEMORY) return status;
-    return mem_strdup(s->account, status_text(), left);
-}
-
-/* ---- saving ---- */
-
-static ott_status saver_open(saver *s, const checkpoint_snapshot *from, const char *folder) {
-    mem *account = from->account;
-    int64_t step = from->state.run.step;
-    *s = (saver){.account = account, .from = from, .folder = folder, .step = step};
-    return file_path(s->final, "%s/step-%" PRId64, folder, step);
 }
 
 static ott_status prepare_folder(saver *s) {
@@ -93,16 +75,17 @@ static ott_status explain_failure(const saver *s, ott_status code) {
 
 ott_status checkpoint_snapshot_write(const checkpoint_snapshot *from, const char *folder, int64_t keep,
                                      checkpoint_written *out) {
-    saver s;
+    saver s = {.account = from->account, .from = from, .folder = folder, .step = from->state.run.step};
+    bool leads = ranks_own_rank(&from->ranks) == 0;
     ott_status status;
-    *out = (checkpoint_written){.account = from->account};
-    TRY_OUT(saver_open(&s, from, folder));
+    *out = (checkpoint_written){.account = s.account};
+    TRY_OUT(file_path(s.final, "%s/step-%" PRId64, folder, s.step));
     TRY_OUT(mem_strdup(s.account, s.final, &out->path));
-    const checkpoint_ranks *ranks = &s.from->ranks;
-    ott_status ready = ranks_own_rank(ranks) == 0 ? prepare_folder(&s) : OTT_OK;
-    status = ranks_write_folder(ranks, ready, s.final, fill_folder, &s);
+    status = ranks_write_folder(&from->ranks, leads ? prepare_folder(&s) : OTT_OK, s.final, fill_folder, &s);
     if (status != OTT_OK) TRY_OUT(explain_failure(&s, status));
-    if (ranks_own_rank(&from->ranks) == 0) TRY_OUT(purge_old(&s, keep, &out->left));
+    if (leads) status = remove_old(&s, keep);
+    if (status != OTT_OK && status != OTT_ERR_MEMORY) /* saving succeeds even if removing fails */
+        status = mem_strdup(s.account, status_text(), &out->left);
 out:
     if (status != OTT_OK) checkpoint_written_free(out);
     return status;

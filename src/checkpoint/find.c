@@ -1,5 +1,4 @@
 /* checkpoint/find: finds the checkpoint that a path means, and checks it. */
-#include "checkpoint/find.h"
 #include "base/file/file.h"
 #include "checkpoint/folder.h"
 #include "folders/json_file.h"
@@ -26,12 +25,6 @@ static split_path split_at_name(const char *path) {
     return s;
 }
 
-static ott_status name_step(const char *folder, int64_t step, char out[PATH_MAX]) {
-    char name[32];
-    snprintf(name, sizeof name, "step-%" PRId64, step);
-    return file_join(folder, name, out);
-}
-
 /* out = the newest complete checkpoint in the parent folder of `path`, except `path`; "" if there is none. */
 static ott_status find_complete(mem *account, const char *path, char out[PATH_MAX]) {
     split_path at = split_at_name(path);
@@ -42,7 +35,7 @@ static ott_status find_complete(mem *account, const char *path, char out[PATH_MA
     TRY(checkpoint_list(account, at.parent, &list));
     for (int64_t i = list.count - 1, step; i >= 0 && status == OTT_OK && !found; i--) {
         if (checkpoint_is_step(at.name, &step) && step == list.steps[i]) continue;
-        status = name_step(at.parent, list.steps[i], out);
+        status = file_path(out, "%s/step-%" PRId64, at.parent, list.steps[i]);
         found = status == OTT_OK && checkpoint_verify(account, out, true, NULL, &s) == OTT_OK;
     }
     if (!found) *out = '\0';
@@ -69,7 +62,7 @@ static ott_status find_newest(mem *account, const char *folder, char out[PATH_MA
     ott_status status = OTT_OK;
     *out = '\0';
     TRY(checkpoint_list(account, folder, &list));
-    if (list.count > 0) status = name_step(folder, list.steps[list.count - 1], out);
+    if (list.count > 0) status = file_path(out, "%s/step-%" PRId64, folder, list.steps[list.count - 1]);
     mem_free(account, list.steps);
     return status;
 }
@@ -110,8 +103,7 @@ ott_status checkpoint_check(mem *account, const char *path) {
     return check_extra(account, path, RUN_SOURCES_NAME);
 }
 
-/* *home = where the run folder `run` has its checkpoints: checkpoint.dir in its config.toml, or
-   "checkpoints". */
+/* *home = where the run folder `run` has its checkpoints: checkpoint.dir of its config.toml. */
 static ott_status find_home(mem *account, const char *run, char **home) {
     config *cfg = NULL;
     char path[PATH_MAX];

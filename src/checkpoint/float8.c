@@ -12,11 +12,8 @@
 
 const char *const float8_tensor_names[TENSOR_COUNT] = {"input", "weight", "grad_output"};
 
-/* Text between a layer's name and a tensor's name: "." or, if the layer's name is empty, "". The name is
-   empty if the API saves a single layer. */
-static const char *separator(const char *layer) {
-    return *layer ? "." : "";
-}
+/* Arguments for "%s%s%s": LAYER.TENSOR. A layer that the API saves alone has the name "". */
+#define TENSOR_NAME(layer, which) (layer), *(layer) ? "." : "", float8_tensor_names[which]
 
 /* ---- writing ---- */
 
@@ -34,22 +31,20 @@ static ott_status add_state_tensor(const describing *to, const char *name, int64
 
 static ott_status describe_state(const describing *to, const float8_layer *l, int which, ott_dtype format) {
     const delayed_state nothing = {0}, *s = l->linear ? &l->linear->delayed[which] : &nothing;
-    const char *history, *scale, *tensor_name = float8_tensor_names[which];
-    arena *names = to->set->memory;
-    if (!s->seen.data || s->spec.format != format) s = &nothing;
-    if (s == &nothing && !to->all) return OTT_OK;
-    TRY(arena_printf(names, &history, "%s%s%s.%s" HISTORY, l->name, separator(l->name), tensor_name,
-                     dtype_name(format)));
-    TRY(arena_printf(names, &scale, "%s%s%s.%s" SCALE, l->name, separator(l->name), tensor_name,
-                     dtype_name(format)));
-    /* Adds an amax history. Its metadata has the margin of the scale that is computed from it. */
+    const char *history, *scale;
     tensor_set *set = to->set;
     int64_t count = set->count;
+    if (!s->seen.data || s->spec.format != format) s = &nothing;
+    if (s == &nothing && !to->all) return OTT_OK;
+    TRY(arena_printf(set->memory, &history, "%s%s%s.%s" HISTORY, TENSOR_NAME(l->name, which),
+                     dtype_name(format)));
+    TRY(arena_printf(set->memory, &scale, "%s%s%s.%s" SCALE, TENSOR_NAME(l->name, which),
+                     dtype_name(format)));
     TRY(add_state_tensor(to, history, s->amax_history.columns, s->amax_history.data, false));
-    if (set->count != count) {
+    if (set->count != count) { /* the metadata has the margin of the scale that the history gives */
         set->slices[count].number = s->spec.scale.margin;
-        TRY(arena_printf(set->memory, &set->slices[count].note, "%s%s%s.margin", l->name, separator(l->name),
-                         float8_tensor_names[which]));
+        TRY(arena_printf(set->memory, &set->slices[count].note, "%s%s%s.margin",
+                         TENSOR_NAME(l->name, which)));
     }
     return add_state_tensor(to, scale, 1, s->scale.data, false);
 }
@@ -85,16 +80,12 @@ ott_status float8_describe(mem *account, const float8_layer *layers, int64_t cou
 
 /* ---- checking ---- */
 
-static ott_status check_shape(const safetensors *f, const safetensors_entry *e, bool is_history) {
-    bool fits = e->dtype == OTT_F32 && e->rank == 1 && e->shape[0] >= 1;
-    if (fits && (is_history || e->shape[0] == 1)) return OTT_OK;
-    return status_fail(OTT_ERR_SHAPE, "%s: %s is not an fp32 tensor of shape [%s]", safetensors_path(f),
-                       e->name, is_history ? "length" : "1");
-}
-
-/* Rejects values of FP8 state that training cannot produce. */
-static ott_status check_state_values(const safetensors *f, const safetensors_entry *e, const float *values) {
+/* Rejects shapes and values of FP8 state that training cannot produce. */
+static ott_status check_entry(const safetensors *f, const safetensors_entry *e, const float *values) {
     bool is_history = str_ends_with(e->name, HISTORY), is_counter = str_ends_with(e->name, COUNTER);
+    if (e->dtype != OTT_F32 || e->rank != 1 || e->shape[0] < 1 || (!is_history && e->shape[0] > 1))
+        return status_fail(OTT_ERR_SHAPE, "%s: %s is not an fp32 tensor of shape [%s]", safetensors_path(f),
+                           e->name, is_history ? "length" : "1");
     for (int64_t i = 0; i < e->shape[0]; i++) {
         float x = values[i];
         bool good = is_counter ? x == LINEAR_FELL_BACK || (x >= 0 && x == floorf(x))
@@ -127,36 +118,22 @@ ott_status float8_check(mem *account, const safetensors *f) {
     for (int64_t i = 0; status == OTT_OK && i < safetensors_count(f); i++) {
         const safetensors_entry *e = safetensors_at(f, i);
         if (!is_known(e)) continue;
-        status = check_shape(f, e, str_ends_with(e->name, HISTORY));
-        if (status == OTT_OK) status = safetensors_read(f, e, 0, e->bytes, buffer);
-        if (status == OTT_OK) status = check_state_values(f, e, buffer);
+        status = safetensors_read(f, e, 0, e->bytes, buffer);
+        if (status == OTT_OK) status = check_entry(f, e, buffer);
     }
     mem_free(account, buffer);
     return status;
 }
 
-/* ---- lookup ---- */
-
 static const safetensors_entry *find_float8_entry(const safetensors *f, str *name, const char *layer,
                                                   int which, ott_dtype format, const char *part) {
     name->length = 0;
-    str_printf(name, "%s%s%s.%s%s", layer, separator(layer), float8_tensor_names[which], dtype_name(format),
-               part);
+    str_printf(name, "%s%s%s.%s%s", TENSOR_NAME(layer, which), dtype_name(format), part);
     return name->failed ? NULL : safetensors_find(f, name->text);
 }
 
-/* Reads the margin of a scale. A margin beyond +-1000 becomes +-1000, which no layer has. */
-static void find_margin(const safetensors *f, str *name, const char *layer, int which, float8_found *out) {
-    enum { LARGEST = 1000 };
-    name->length = 0;
-    str_printf(name, "%s%s%s.margin", layer, separator(layer), float8_tensor_names[which]);
-    const char *value = name->failed ? NULL : safetensors_metadata(f, name->text);
-    long margin = value ? strtol(value, NULL, 10) : 0;
-    out->has_margin = value != NULL;
-    out->margin = margin < -LARGEST ? -LARGEST : margin > LARGEST ? LARGEST : (int)margin;
-}
-
 ott_status float8_find(mem *account, const safetensors *f, const char *layer, int which, float8_found *out) {
+    enum { LARGEST = 1000 }; /* a margin beyond +-1000 becomes +-1000, which no layer has */
     str name = {.account = account};
     *out = (float8_found){0};
     if (!f) return OTT_OK;
@@ -166,7 +143,12 @@ ott_status float8_find(mem *account, const safetensors *f, const char *layer, in
         out->format = formats[i];
         if (!out->scale) out->history = NULL;
     }
-    find_margin(f, &name, layer, which, out);
+    name.length = 0;
+    str_printf(&name, "%s%s%s.margin", TENSOR_NAME(layer, which));
+    const char *value = name.failed ? NULL : safetensors_metadata(f, name.text);
+    long margin = value ? strtol(value, NULL, 10) : 0;
+    out->has_margin = value != NULL;
+    out->margin = margin < -LARGEST ? -LARGEST : margin > LARGEST ? LARGEST : (int)margin;
     ott_status status = str_finish(&name);
     str_free(&name);
     return status;
@@ -244,7 +226,7 @@ ott_status float8_read(device *d, const safetensors *f, const float8_layer *laye
 /* ---- all linear layers of a model ---- */
 
 /* Lists the linear layers of this rank or, if `all`, of all pipeline stages. */
-static ott_status list_layers(const model *m, bool all, float8_layer **out, int64_t *count) {
+static ott_status list_float8_layers(const model *m, bool all, float8_layer **out, int64_t *count) {
     TRY(mem_alloc_array(m->device->account, MEM_OTHER, m->all_modules.count, sizeof **out, "FP8 layers",
                         out));
     *count = 0;
@@ -259,7 +241,7 @@ static ott_status list_layers(const model *m, bool all, float8_layer **out, int6
 ott_status checkpoint_float8_describe(const model *m, const char *recipe_name, bool all, tensor_set *set) {
     float8_layer *layers;
     int64_t count;
-    TRY(list_layers(m, all, &layers, &count));
+    TRY(list_float8_layers(m, all, &layers, &count));
     ott_status status = float8_describe(m->device->account, layers, count, all, set);
     if (status == OTT_OK) status = tensor_set_note(set, "recipe", recipe_name);
     mem_free(m->device->account, layers);
@@ -271,27 +253,22 @@ static void count_event(void *user, const float8_layer *layer, int which, float8
     ((int64_t *)user)[event]++;
 }
 
-/* counts[event] = number of tensors for which this event was reported */
-static void log_events(const logger *log, const safetensors *f, const int64_t counts[]) {
-    const char *recipe_name = safetensors_metadata(f, "recipe");
-    if (counts[FLOAT8_FRESH] + counts[FLOAT8_RESIZED] + counts[FLOAT8_DROPPED] == 0) return;
-    log_info(log,
-             "Float8 state of the checkpoint (recipe %s): %" PRId64 " amax histories loaded (%" PRId64
-             " resized), %" PRId64 " initialized, %" PRId64 " ignored",
-             recipe_name ? recipe_name : "unknown", counts[FLOAT8_TAKEN] + counts[FLOAT8_RESIZED],
-             counts[FLOAT8_RESIZED], counts[FLOAT8_FRESH], counts[FLOAT8_DROPPED]);
-}
-
 ott_status checkpoint_float8_read(model *m, const logger *log, const safetensors *f, bool *fell_back) {
     float8_layer *layers;
-    int64_t count, events[FLOAT8_DROPPED + 1] = {0};
+    int64_t count, events[FLOAT8_DROPPED + 1] = {0}; /* events[e]: tensors for which event e was reported */
+    const char *recipe_name = safetensors_metadata(f, "recipe");
     *fell_back = false;
     TRY(float8_check(m->device->account, f));
-    TRY(list_layers(m, false, &layers, &count));
+    TRY(list_float8_layers(m, false, &layers, &count));
     ott_status status = float8_read(m->device, f, layers, count, count_event, events);
     for (int64_t i = 0; i < count; i++)
         *fell_back |= layers[i].linear->low_sqnr_count == LINEAR_FELL_BACK && layers[i].linear->spec.fp8;
     mem_free(m->device->account, layers);
-    if (status == OTT_OK) log_events(log, f, events);
+    if (status == OTT_OK && events[FLOAT8_FRESH] + events[FLOAT8_RESIZED] + events[FLOAT8_DROPPED] > 0)
+        log_info(log,
+                 "Float8 state of the checkpoint (recipe %s): %" PRId64 " amax histories loaded (%" PRId64
+                 " resized), %" PRId64 " initialized, %" PRId64 " ignored",
+                 recipe_name ? recipe_name : "unknown", events[FLOAT8_TAKEN] + events[FLOAT8_RESIZED],
+                 events[FLOAT8_RESIZED], events[FLOAT8_FRESH], events[FLOAT8_DROPPED]);
     return status;
 }

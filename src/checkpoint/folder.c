@@ -4,6 +4,7 @@
  */
 #include "checkpoint/folder.h"
 #include "base/file/file.h"
+#include "base/text/size.h"
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -11,10 +12,8 @@
 
 enum { BUFFER_BYTES = 1 << 18 };
 
-/* ---- names ---- */
-
 /* Parses a decimal number without leading zeros. *end = the text after the number. */
-static bool take_number(const char *text, int64_t *number, const char **end) {
+static bool parse_step_number(const char *text, int64_t *number, const char **end) {
     size_t digits = strspn(text, "0123456789");
     if (digits == 0 || digits > 18 || (digits > 1 && *text == '0')) return false;
     *number = strtoll(text, NULL, 10);
@@ -24,15 +23,16 @@ static bool take_number(const char *text, int64_t *number, const char **end) {
 
 bool checkpoint_is_step(const char *name, int64_t *step) {
     const char *end;
-    return str_starts_with(name, "step-") && take_number(name + strlen("step-"), step, &end) && *end == '\0';
+    return str_starts_with(name, "step-") && parse_step_number(name + strlen("step-"), step, &end) &&
+           *end == '\0';
 }
 
 bool checkpoint_is_abandoned(const char *name, int64_t *branch) {
     static const char prefix[] = "abandoned-";
     const char *end;
     int64_t step;
-    return str_starts_with(name, prefix) && take_number(name + strlen(prefix), branch, &end) && *end == '-' &&
-           checkpoint_is_step(end + 1, &step);
+    return str_starts_with(name, prefix) && parse_step_number(name + strlen(prefix), branch, &end) &&
+           *end == '-' && checkpoint_is_step(end + 1, &step);
 }
 
 static int compare_steps(const void *a, const void *b) {
@@ -50,26 +50,18 @@ ott_status checkpoint_mark(mem *account, const char *path, run_mark *out) {
     return status == OTT_ERR_MEMORY ? status : OTT_OK;
 }
 
-/* *own is false if state.json shows that the checkpoint does not belong to the folder's run. */
-static ott_status is_of_run(mem *account, const char *path, const run_record *r, bool *own) {
-    run_mark mark;
-    *own = file_is_folder(path);
-    if (!*own || !*r->mark.run) return OTT_OK;
-    TRY(checkpoint_mark(account, path, &mark));
-    *own = !*mark.run || strcmp(mark.run, r->mark.run) == 0;
-    return OTT_OK;
-}
-
 static ott_status keep_steps(mem *account, const char *folder, const run_record *r, const file_list *names,
                              step_list *out) {
     char path[PATH_MAX];
     TRY(mem_alloc_array(account, MEM_OTHER, names->count, sizeof(int64_t), "checkpoints", &out->steps));
     for (int64_t i = 0, step; i < names->count; i++) {
+        run_mark mark = {0};
         if (!checkpoint_is_step(names->names[i], &step) || step > r->after) continue;
-        bool own;
         TRY(file_join(folder, names->names[i], path));
-        TRY(is_of_run(account, path, r, &own));
-        if (own) out->steps[out->count++] = step;
+        if (!file_is_folder(path)) continue;
+        if (*r->mark.run) TRY(checkpoint_mark(account, path, &mark));
+        if (*mark.run && strcmp(mark.run, r->mark.run) != 0) continue; /* a checkpoint of another run */
+        out->steps[out->count++] = step;
     }
     qsort(out->steps, (size_t)out->count, sizeof *out->steps, compare_steps);
     return OTT_OK;
@@ -105,45 +97,22 @@ ott_status checkpoint_has_any(mem *account, const char *folder, bool *any) {
 
 /* ---- verifying ---- */
 
-/* *crc = contribution of bytes [at, end) to the file's CRC. The CRC is the XOR of all contributions. */
-static ott_status measure_bytes(const file_reader *r, int64_t at, int64_t end, void *buffer,
-                                int64_t buffer_bytes, const cancellation *w, uint32_t *crc) {
-    *crc = 0;
-    for (int64_t piece; at < end; at += piece) {
-        piece = end - at < buffer_bytes ? end - at : buffer_bytes;
-        TRY(cancellation_check(w));
-        TRY(file_reader_read(r, at, buffer, piece));
-        *crc = file_crc32c(*crc, buffer, piece);
-    }
-    return *crc = file_crc32c_before(*crc, r->bytes - end), OTT_OK;
-}
-
-/* *out = a file's size, and what range `share` of `shares` equal ranges contributes to the file's CRC. */
-static ott_status measure_share(const char *path, int share, int shares, void *buffer, int64_t buffer_bytes,
-                                const cancellation *w, checkpoint_file *out) {
+ott_status checkpoint_measure(const char *path, int share, int shares, void *buffer, int64_t buffer_bytes,
+                              const cancellation *w, checkpoint_file *out) {
     file_reader r;
+    ott_status status = OTT_OK;
     TRY(file_reader_open(path, &r));
     *out = (checkpoint_file){.bytes = r.bytes};
-    int64_t each = (r.bytes + shares - 1) / shares, at = each * share, end = at + each;
-    if (at > r.bytes) at = r.bytes;
-    if (end > r.bytes) end = r.bytes;
-    ott_status status = measure_bytes(&r, at, end, buffer, buffer_bytes, w, &out->crc);
+    int64_t each = (r.bytes + shares - 1) / shares, end = size_min(each * (share + 1), r.bytes);
+    for (int64_t at = size_min(each * share, r.bytes), piece; status == OTT_OK && at < end; at += piece) {
+        piece = size_min(end - at, buffer_bytes);
+        status = cancellation_check(w);
+        if (status == OTT_OK) status = file_reader_read(&r, at, buffer, piece);
+        if (status == OTT_OK) out->crc = file_crc32c(out->crc, buffer, piece);
+    }
+    out->crc = file_crc32c_before(out->crc, r.bytes - end);
     file_reader_close(&r);
     return status;
-}
-
-ott_status checkpoint_measure(const char *path, void *buffer, int64_t buffer_bytes, const cancellation *w,
-                              checkpoint_file *out) {
-    return measure_share(path, 0, 1, buffer, buffer_bytes, w, out);
-}
-
-static ott_status check_file_size(const char *path, const checkpoint_file *expected) {
-    int64_t bytes;
-    if (!file_exists(path)) return status_fail(OTT_ERR_FORMAT, "%s: is missing", path);
-    TRY(file_size(path, &bytes));
-    if (bytes == expected->bytes) return OTT_OK;
-    return status_fail(OTT_ERR_FORMAT, "%s: %s: it has %" PRId64 " bytes, expected %" PRId64, path,
-                       bytes < expected->bytes ? "is truncated" : "has grown", bytes, expected->bytes);
 }
 
 /* State of a verification, which checks one file after the other. */
@@ -159,27 +128,31 @@ static ott_status name_file(verifying *v, int id) {
     return file_join(v->folder, checkpoint_file_name((enum checkpoint_file_id)id), v->path);
 }
 
-/* crc[i] = contribution of this rank's range of file i to the CRC of file i; 0 if there is no file i */
-static ott_status measure_files(verifying *v, int share, int shares, uint32_t crc[CHECKPOINT_FILE_COUNT]) {
+static ott_status check_sizes(verifying *v) {
     for (int i = 0; i < CHECKPOINT_FILE_COUNT; i++) {
-        checkpoint_file found;
-        crc[i] = 0;
-        if (v->state->files[i].absent) continue;
+        const checkpoint_file *expected = &v->state->files[i];
+        int64_t bytes;
+        if (expected->absent) continue;
         TRY(name_file(v, i));
-        TRY(measure_share(v->path, share, shares, v->buffer, BUFFER_BYTES, v->cancellation, &found));
-        crc[i] = found.crc;
+        if (!file_exists(v->path)) return status_fail(OTT_ERR_FORMAT, "%s: is missing", v->path);
+        TRY(file_size(v->path, &bytes));
+        if (bytes != expected->bytes)
+            return status_fail(OTT_ERR_FORMAT, "%s: %s: it has %" PRId64 " bytes, expected %" PRId64, v->path,
+                               bytes < expected->bytes ? "is truncated" : "has grown", bytes,
+                               expected->bytes);
     }
     return OTT_OK;
 }
 
-static ott_status check_all_files(verifying *v, const uint32_t crc[CHECKPOINT_FILE_COUNT]) {
+/* crc[i] = contribution of this rank's range of file i to the CRC of file i; 0 if there is no file i */
+static ott_status measure_files(verifying *v, int share, int shares, uint32_t crc[CHECKPOINT_FILE_COUNT]) {
     for (int i = 0; i < CHECKPOINT_FILE_COUNT; i++) {
-        if (v->state->files[i].absent) continue;
-        TRY(name_file(v, i));
-        if (crc[i] != v->state->files[i].crc)
-            return status_fail(OTT_ERR_FORMAT,
-                               "%s: is damaged: its checksum is %08" PRIx32 ", expected %08" PRIx32, v->path,
-                               crc[i], v->state->files[i].crc);
+        checkpoint_file found = {0};
+        if (!v->state->files[i].absent) {
+            TRY(name_file(v, i));
+            TRY(checkpoint_measure(v->path, share, shares, v->buffer, BUFFER_BYTES, v->cancellation, &found));
+        }
+        crc[i] = found.crc;
     }
     return OTT_OK;
 }
@@ -191,13 +164,21 @@ ott_status checkpoint_file_open(mem *account, const char *folder, enum checkpoin
     return safetensors_open(account, path, out);
 }
 
+/* all: memory for CHECKPOINT_FILE_COUNT CRCs of each rank */
 static ott_status check_contents(verifying *v, const checkpoint_ranks *ranks, uint32_t *all) {
-    uint32_t crc[CHECKPOINT_FILE_COUNT], sum[CHECKPOINT_FILE_COUNT] = {0};
-    TRY(ranks_agree(ranks, measure_files(v, ranks_own_rank(ranks), ranks_size(ranks), crc)));
-    TRY(ranks_gather(ranks, crc, sizeof crc, all));
-    for (int i = 0; i < ranks_size(ranks) * CHECKPOINT_FILE_COUNT; i++)
-        sum[i % CHECKPOINT_FILE_COUNT] ^= all[i];
-    return check_all_files(v, sum);
+    uint32_t own[CHECKPOINT_FILE_COUNT];
+    TRY(ranks_agree(ranks, measure_files(v, ranks_own_rank(ranks), ranks_size(ranks), own)));
+    TRY(ranks_gather(ranks, own, sizeof own, all));
+    for (int i = 0; i < CHECKPOINT_FILE_COUNT; i++) {
+        uint32_t crc = 0, expected = v->state->files[i].crc;
+        for (int r = 0; r < ranks_size(ranks); r++) crc ^= all[r * CHECKPOINT_FILE_COUNT + i];
+        if (v->state->files[i].absent || crc == expected) continue;
+        TRY(name_file(v, i));
+        return status_fail(OTT_ERR_FORMAT,
+                           "%s: is damaged: its checksum is %08" PRIx32 ", expected %08" PRIx32, v->path, crc,
+                           expected);
+    }
+    return OTT_OK;
 }
 
 static ott_status verify_checkpoint(mem *account, const checkpoint_ranks *ranks, verifying *v,
@@ -209,11 +190,7 @@ static ott_status verify_checkpoint(mem *account, const checkpoint_ranks *ranks,
         return status_fail(OTT_ERR_FORMAT, "%s: is not a complete checkpoint: it has no %s", v->folder,
                            CHECKPOINT_STATE_NAME);
     TRY(checkpoint_state_read(account, path, s));
-    for (int i = 0; i < CHECKPOINT_FILE_COUNT; i++) {
-        if (v->state->files[i].absent) continue;
-        TRY(name_file(v, i));
-        TRY(check_file_size(v->path, &v->state->files[i]));
-    }
+    TRY(check_sizes(v));
     if (!ranks) return OTT_OK;
     TRY(mem_alloc(account, MEM_OTHER, BUFFER_BYTES + ranks_size(ranks) * CRCS, "checkpoint buffer",
                   &v->buffer));
@@ -248,9 +225,8 @@ ott_status checkpoint_config(mem *account, const char *path, config **out) {
     snprintf(option, sizeof option, "--config=%s", file);
     TRY(config_parse(account, NULL, 1, arguments, out));
     /* Old versions had no fused projections and no keys for them. A missing key means false here. */
-    config *cfg = *out;
     static const char *const keys[] = {"model.fused_qkv", "model.fused_gate_up"};
     for (int i = 0; i < 2; i++)
-        if (!config_was_set(cfg, keys[i])) TRY(config_set(cfg, keys[i], "false"));
+        if (!config_was_set(*out, keys[i])) TRY(config_set(*out, keys[i], "false"));
     return OTT_OK;
 }

@@ -22,9 +22,10 @@ bool checkpoint_is_step(const char *name, int64_t *step);
 /* True if the name is "abandoned-BRANCH-step-N". */
 bool checkpoint_is_abandoned(const char *name, int64_t *branch);
 
-/* Computes size and CRC-32C of a file, read in pieces into `buffer`. w: cancellation, or NULL. */
-ott_status checkpoint_measure(const char *path, void *buffer, int64_t buffer_bytes, const cancellation *w,
-                              checkpoint_file *out);
+/* Computes the size of a file, and the contribution of range `share` of `shares` equal ranges to its CRC-32C
+   (the CRC is the XOR of all contributions). Reads in pieces into `buffer`. w: cancellation, or NULL. */
+ott_status checkpoint_measure(const char *path, int share, int shares, void *buffer, int64_t buffer_bytes,
+                              const cancellation *w, checkpoint_file *out);
 /* Reads state.json and compares the sizes of all files with it; if `contents`, also their checksums. */
 ott_status checkpoint_verify(mem *account, const char *path, bool contents, const cancellation *w,
                              checkpoint_state *s);
@@ -34,5 +35,8 @@ ott_status checkpoint_verify_shared(const checkpoint_ranks *ranks, const char *p
 /* Opens one of the safetensors files of a checkpoint. */
 ott_status checkpoint_file_open(mem *account, const char *folder, enum checkpoint_file_id id,
                                 safetensors **out);
+
+/* Adds to the current error text which complete checkpoint next to `path` is the newest. Returns `code`. */
+ott_status checkpoint_suggest_newest(mem *account, const char *path, ott_status code);
 
 #endif

@@ -2,7 +2,6 @@
 #include "checkpoint/checkpoint.h"
 #include "base/text/str.h"
 #include "checkpoint/float8.h"
-#include "checkpoint/find.h"
 #include "checkpoint/folder.h"
 #include "folders/hf/base.h"
 #include "folders/tensors.h"
@@ -10,8 +9,7 @@
 #include <stdio.h>
 #include <string.h>
 
-/* Count the parameters that have optimizer state in the file (or in the tensor set). Each has one tensor with
-   the name of the optimizer's first state tensor, such as exp_avg. */
+/* Count the parameters with optimizer state. Each has one tensor named like the first slot: exp_avg. */
 static int64_t count_trained_in_file(const safetensors *f, const optimizer_rule *rule) {
     int64_t count = 0;
     for (int64_t i = 0; i < safetensors_count(f); i++)
@@ -104,7 +102,7 @@ static ott_status check_frozen(const safetensors *f, const model *m) {
 }
 
 /* Fails if moments are FP8 only in the file or only in this run: loading does not convert them. */
-static ott_status check_moments(const safetensors *f, const tensor_set *set) {
+static ott_status check_moment_formats(const safetensors *f, const tensor_set *set) {
     for (int64_t i = 0; i < set->count; i++) {
         const safetensors_tensor *t = &set->declared[i];
         const safetensors_entry *e = safetensors_find(f, t->name);
@@ -118,16 +116,6 @@ static ott_status check_moments(const safetensors *f, const tensor_set *set) {
                                    : "fp32");
     }
     return OTT_OK;
-}
-
-static ott_status check_any_state(const safetensors *f) {
-    if (safetensors_count(f) > 0) return OTT_OK;
-    return status_fail(
-        OTT_ERR_UNSUPPORTED,
-        "%s: is empty: the checkpoint holds weights only (checkpoint.save_model_only), so training cannot "
-        "resume from it: set an earlier one with --checkpoint.load_path=PATH/step-N, or start with new "
-        "optimizer state: --checkpoint.exclude_from_loading=optimizer",
-        safetensors_path(f));
 }
 
 static bool has_state(const safetensors *f, const parameter *p, const optimizer_rule *rule) {
@@ -145,8 +133,8 @@ static bool is_of_frozen(const model *m, const char *state) {
     return false;
 }
 
-/* For checkpoint.ignore_freeze_mismatch: removes from the set the state that the file lacks. Fails if the
-   file has a tensor that the set lacks, except state of frozen parameters. */
+/* For checkpoint.ignore_freeze_mismatch: removes the state that the file lacks from the set. Fails if the
+   file has other state than the set, except of frozen parameters. */
 static ott_status fit_frozen(const safetensors *f, const model *m, const logger *log, tensor_set *set) {
     const optimizer_rule *rule = m->options.optimizer;
     int64_t started = 0, dropped = 0;
@@ -188,8 +176,14 @@ static ott_status open_training_state(loader *l, const model *m, const logger *l
                                       bool any_frozen) {
     TRY(tensor_set_of_optimizer(&l->set, m));
     TRY(checkpoint_file_open(m->device->account, folder, CHECKPOINT_OPTIMIZER, &l->file));
-    if (l->set.count > 0) TRY(check_any_state(l->file));
-    TRY(check_moments(l->file, &l->set));
+    if (l->set.count > 0 && safetensors_count(l->file) == 0)
+        return status_fail(
+            OTT_ERR_UNSUPPORTED,
+            "%s: is empty: the checkpoint holds weights only (checkpoint.save_model_only), so training "
+            "cannot resume from it: set an earlier one with --checkpoint.load_path=PATH/step-N, or start "
+            "with new optimizer state: --checkpoint.exclude_from_loading=optimizer",
+            safetensors_path(l->file));
+    TRY(check_moment_formats(l->file, &l->set));
     if (!any_frozen) TRY(check_trained(l->file, &l->set, m->options.optimizer));
     if (!any_frozen) return tensor_set_check(&l->set, l->file);
     TRY(fit_frozen(l->file, m, log, &l->set));
@@ -211,14 +205,6 @@ static void log_converted(const logger *log, const loader *l) {
                  dtype_name(t->dtype));
 }
 
-/* If the checkpoint lacks the frozen weights, loads them from the base folder. Otherwise they may differ from
-   the base folder's weights, so later checkpoints store them too (m->options.base = NULL). */
-static ott_status load_base(model *m, const logger *log, const char *path, const model_base *base) {
-    if (base->files > 0) return hf_base_load(m, log, path, base);
-    m->options.base = NULL;
-    return OTT_OK;
-}
-
 /* Opens and checks weights, optimizer state and base folder before any byte of the model changes. */
 static ott_status load_tensors(model *m, const logger *log, const char *path, const model_base *base,
                                const checkpoint_exclusions *choice) {
@@ -229,7 +215,9 @@ static ott_status load_tensors(model *m, const logger *log, const char *path, co
         TRY_OUT(open_training_state(&state, m, log, path, choice->any_frozen));
     log_converted(log, &weights);
     log_converted(log, &state);
-    if (!choice->no_model) TRY_OUT(load_base(m, log, path, base));
+    if (!choice->no_model && base->files > 0) TRY_OUT(hf_base_load(m, log, path, base));
+    /* the weights may differ from the base folder's, so later checkpoints store them */
+    if (!choice->no_model && base->files == 0) m->options.base = NULL;
     int64_t done = 0, total = tensor_set_bytes(&weights.set) + tensor_set_bytes(&state.set);
     cancellation_progress progress =
         cancellation_progress_begin(m->cancellation, "Loading the checkpoint", total);
@@ -258,20 +246,12 @@ ott_status checkpoint_base_matches(mem *account, const char *path, const char *f
     return s.base.files > 0 ? hf_base_fits(account, folder, &s.base, fits) : OTT_OK;
 }
 
-static ott_status load_float8(model *m, const logger *log, const char *folder, bool *fell_back) {
+static ott_status load_fp8_state(model *m, const logger *log, const char *folder, bool *fell_back) {
     safetensors *f;
     TRY(checkpoint_file_open(m->device->account, folder, CHECKPOINT_FLOAT8, &f));
     ott_status status = checkpoint_float8_read(m, log, f, fell_back);
     safetensors_close(f);
     return status;
-}
-
-static void take_counters(const run_state *from, const checkpoint_exclusions *choice, run_state *to) {
-    *to = *from;
-    if (choice->no_optimizer) to->updates = 0;
-    if (choice->no_data) to->samples = 0;
-    if (choice->no_schedule) to->schedule_start = to->step;
-    if (choice->no_counters) to->step = to->tokens = to->nan_steps = to->schedule_start = 0;
 }
 
 static ott_status load_all(model *m, const logger *log, const checkpoint_ranks *ranks, const char *path,
@@ -284,8 +264,12 @@ static ott_status load_all(model *m, const logger *log, const checkpoint_ranks *
     *fell_back = false;
     TRY(checkpoint_state_match(&s, &m->options, path));
     TRY(load_tensors(m, log, path, &s.base, choice));
-    if (!choice->no_model) TRY(load_float8(m, log, path, fell_back));
-    take_counters(&s.run, choice, state);
+    if (!choice->no_model) TRY(load_fp8_state(m, log, path, fell_back));
+    *state = s.run;
+    if (choice->no_optimizer) state->updates = 0;
+    if (choice->no_data) state->samples = 0;
+    if (choice->no_schedule) state->schedule_start = state->step;
+    if (choice->no_counters) state->step = state->tokens = state->nan_steps = state->schedule_start = 0;
     return OTT_OK;
 }
 

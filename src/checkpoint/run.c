@@ -11,8 +11,6 @@
 #include <sys/random.h>
 #include <unistd.h>
 
-/* ---- run ids ---- */
-
 static ott_status draw_id(char id[RUN_ID_LENGTH + 1]) {
     uint64_t bits;
     if (getrandom(&bits, sizeof bits, 0) != sizeof bits)
@@ -50,16 +48,13 @@ static ott_status newest_mark(mem *account, const char *folder, run_mark *out, b
     return checkpoint_mark(account, path, out);
 }
 
-static ott_status name_subfolder(mem *account, const char *folder, const char *id, char **home) {
-    return str_format(account, home, "%s/run-%s", folder, id);
-}
-
 ott_status checkpoint_run_home(mem *account, const char *run_folder, const char *folder, char **home) {
     run_record run, owner;
     TRY(run_record_read(account, run_folder, &run));
     TRY(run_record_read(account, folder, &owner));
     bool ours = !*owner.mark.run || !*run.mark.run || strcmp(owner.mark.run, run.mark.run) == 0;
-    return ours ? mem_strdup(account, folder, home) : name_subfolder(account, folder, run.mark.run, home);
+    return ours ? mem_strdup(account, folder, home)
+                : str_format(account, home, "%s/run-%s", folder, run.mark.run);
 }
 
 /* Sets *copy to true if run_folder is a copy of another run folder: run.json in the checkpoint folder
@@ -158,7 +153,7 @@ ott_status checkpoint_run_claim(mem *account, const logger *log, const char *run
     if (ours && !*owner.mark.run) TRY(make_own(account, run_folder, folder, r, &won));
     if (!ours || !won) {
         char *own;
-        TRY(name_subfolder(account, folder, r->mark.run, &own));
+        TRY(str_format(account, &own, "%s/run-%s", folder, r->mark.run));
         log_info(log, "%s has checkpoints of another run: this run uses %s", folder, own);
         ott_status status = checkpoint_run_claim(account, log, run_folder, own, true, r, home);
         mem_free(account, own);
@@ -187,13 +182,6 @@ ott_status checkpoint_run_relation(mem *account, const char *home, const char *p
 
 /* ---- rewinding ---- */
 
-static ott_status set_aside(const char *home, int64_t branch, int64_t step) {
-    char from[PATH_MAX], to[PATH_MAX];
-    TRY(file_path(from, "%s/step-%" PRId64, home, step));
-    TRY(file_path(to, "%s/abandoned-%" PRId64 "-step-%" PRId64, home, branch, step));
-    return file_rename(from, to);
-}
-
 /* Renames the checkpoints that the record declares abandoned. */
 static ott_status finish_rewind(mem *account, const logger *log, const char *home) {
     run_record r;
@@ -206,7 +194,14 @@ static ott_status finish_rewind(mem *account, const logger *log, const char *hom
     r.after = INT64_MAX;
     TRY(checkpoint_list_of(account, home, &r, &list));
     for (int64_t i = 0; i < list.count && status == OTT_OK; i++)
-        if (list.steps[i] > after) count++, status = set_aside(home, left, list.steps[i]);
+        if (list.steps[i] > after) {
+            char from[PATH_MAX], to[PATH_MAX];
+            count++;
+            status = file_path(from, "%s/step-%" PRId64, home, list.steps[i]);
+            if (status == OTT_OK)
+                status = file_path(to, "%s/abandoned-%" PRId64 "-step-%" PRId64, home, left, list.steps[i]);
+            if (status == OTT_OK) status = file_rename(from, to);
+        }
     mem_free(account, list.steps);
     if (status == OTT_OK) status = run_record_write(account, home, &r);
     if (status == OTT_OK && count > 0)

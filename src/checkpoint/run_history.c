@@ -11,13 +11,11 @@ enum { HISTORY_VERSION = 1 };
 #define HISTORY_LIMIT (INT64_C(1) << 20) /* largest accepted file; a real one has a few thousand bytes */
 #define UNKNOWN       "unknown"          /* recipe of steps that have no history */
 
-/* ---- updating ---- */
-
 void run_history_begin(run_history *h) {
     *h = (run_history){.val_loss = NAN, .last_good_loss = NAN};
 }
 
-static void add_phase(report_phase *to, const report_phase *p) {
+static void add_to_phase(report_phase *to, const report_phase *p) {
     to->steps += p->steps;
     to->tokens += p->tokens;
     to->seconds += p->seconds;
@@ -32,7 +30,7 @@ static void join_phases(run_history *h) {
         int k = 0;
         while (k < kept && strcmp(h->phases[k].recipe, h->phases[i].recipe) != 0) k++;
         if (k < kept)
-            add_phase(&h->phases[k], &h->phases[i]);
+            add_to_phase(&h->phases[k], &h->phases[i]);
         else
             h->phases[kept++] = h->phases[i];
     }
@@ -66,7 +64,7 @@ double run_history_loss(const run_history *h) {
 
 report_phase run_history_sum(const run_history *h) {
     report_phase sum = {0};
-    for (int i = 0; i < h->phase_count; i++) add_phase(&sum, &h->phases[i]);
+    for (int i = 0; i < h->phase_count; i++) add_to_phase(&sum, &h->phases[i]);
     return sum;
 }
 
@@ -79,8 +77,6 @@ double run_history_speed(const run_history *h) {
     }
     return seconds > 0 ? tokens / seconds : 0;
 }
-
-/* ---- writing ---- */
 
 static json_t *real_or_null(double x) {
     return isfinite(x) ? json_real(x) : json_null();
@@ -109,22 +105,16 @@ static json_t *losses_json(const run_history *h) {
     return NULL;
 }
 
-static json_t *history_json(const run_history *h) {
-    return json_pack("{s:i, s:o, s:o, s:I, s:o, s:o, s:I, s:I}", "version", HISTORY_VERSION, "phases",
-                     phases_json(h), "losses", losses_json(h), "loss_count", (json_int_t)h->loss_count,
-                     "val_loss", real_or_null(h->val_loss), "last_good_loss", real_or_null(h->last_good_loss),
-                     "last_good_step", (json_int_t)h->last_good_step, "peak_memory_bytes",
-                     (json_int_t)h->peak_memory_bytes);
-}
-
 ott_status run_history_text(const run_history *h, str *out) {
-    json_t *root = history_json(h);
+    json_t *root = json_pack(
+        "{s:i, s:o, s:o, s:I, s:o, s:o, s:I, s:I}", "version", HISTORY_VERSION, "phases", phases_json(h),
+        "losses", losses_json(h), "loss_count", (json_int_t)h->loss_count, "val_loss",
+        real_or_null(h->val_loss), "last_good_loss", real_or_null(h->last_good_loss), "last_good_step",
+        (json_int_t)h->last_good_step, "peak_memory_bytes", (json_int_t)h->peak_memory_bytes);
     ott_status status = json_file_print(root, out);
     json_decref(root);
     return status;
 }
-
-/* ---- reading ---- */
 
 /* Reads a count; -1 if it is missing or invalid. */
 static int64_t count_or_invalid(const json_t *object, const char *key) {
@@ -132,7 +122,7 @@ static int64_t count_or_invalid(const json_t *object, const char *key) {
     return json_is_integer(value) ? json_integer_value(value) : -1;
 }
 
-static bool parse_phase(const json_t *object, report_phase *p) {
+static bool parse_history_phase(const json_t *object, report_phase *p) {
     const char *recipe = json_string_value(json_object_get(object, "recipe"));
     if (!recipe || !*recipe || strlen(recipe) >= sizeof p->recipe) return false;
     *p = (report_phase){.steps = count_or_invalid(object, "steps"),
@@ -154,7 +144,7 @@ static bool parse_history(const json_t *root, run_history *h) {
         kept > RUN_LOSSES)
         return false;
     for (size_t i = 0; i < count; i++)
-        if (!parse_phase(json_array_get(phases, i), &h->phases[i])) return false;
+        if (!parse_history_phase(json_array_get(phases, i), &h->phases[i])) return false;
     for (size_t i = 0; i < kept; i++) h->losses[i] = json_number_value(json_array_get(losses, i));
     h->phase_count = (int)count;
     h->loss_count = count_or_invalid(root, "loss_count");
@@ -174,23 +164,19 @@ static void set_unknown(run_history *h, int64_t steps, int64_t tokens) {
     p->tokens = tokens;
 }
 
-static ott_status read_history(mem *account, const char *path, run_history *out) {
-    json_t *root;
-    TRY(json_file_read(account, path, HISTORY_LIMIT, &root));
-    bool good = parse_history(root, out);
-    json_decref(root);
-    return good ? OTT_OK : status_fail(OTT_ERR_FORMAT, "%s: is not the history of a run", path);
-}
-
 ott_status run_history_read(mem *account, const char *checkpoint, int64_t steps, int64_t tokens,
                             run_history *out, bool *known) {
     char path[PATH_MAX];
+    json_t *root;
     *known = false;
     set_unknown(out, steps, tokens);
     TRY(file_join(checkpoint, RUN_HISTORY_NAME, path));
     if (!file_exists(path)) return OTT_OK;
-    ott_status status = read_history(account, path, out);
-    *known = status == OTT_OK;
+    ott_status status = json_file_read(account, path, HISTORY_LIMIT, &root);
+    *known = status == OTT_OK && parse_history(root, out);
+    if (status == OTT_OK && !*known)
+        status = status_fail(OTT_ERR_FORMAT, "%s: is not the history of a run", path);
+    json_decref(root);
     if (!*known) set_unknown(out, steps, tokens);
     return status;
 }

@@ -31,29 +31,23 @@ static ott_status parse_members(json_t *root, run_record *out) {
     return parse_path(root, "folder", out->folder);
 }
 
-static ott_status parse_record(const char *text, int64_t bytes, run_record *out) {
-    json_error_t error;
-    json_t *root;
-    TRY(json_text_parse(text, bytes, JSON_REJECT_DUPLICATES, &root, &error));
-    if (!root) return status_fail(OTT_ERR_FORMAT, "is not JSON: %s", error.text);
-    ott_status status = parse_members(root, out);
-    json_decref(root);
-    return status;
-}
-
 ott_status run_record_read(mem *account, const char *folder, run_record *out) {
     char path[PATH_MAX], *text = NULL;
     int64_t bytes;
+    json_error_t error;
+    json_t *root = NULL;
     ott_status status;
     *out = (run_record){.mark.branch = 1, .after = INT64_MAX};
     TRY(file_join(folder, RUN_RECORD_NAME, path));
     if (!file_exists(path)) return OTT_OK;
     TRY_OUT(file_read(account, path, RECORD_LIMIT, &text, &bytes));
-    status = parse_record(text, bytes, out);
+    TRY_OUT(json_text_parse(text, bytes, JSON_REJECT_DUPLICATES, &root, &error));
+    status = root ? parse_members(root, out) : status_fail(OTT_ERR_FORMAT, "is not JSON: %s", error.text);
     if (status == OTT_ERR_FORMAT)
         status = status_fail(status, "%s: %s; remove it; the next training run in %s creates it", path,
                              status_text(), folder);
 out:
+    json_decref(root);
     mem_free(account, text);
     return status;
 }

@@ -12,8 +12,6 @@ enum { SOURCES_VERSION = 1, MOST_LOGGED = 4 };
 
 static const char *const role_words[SOURCE_ROLES] = {"data", "eval", "tokenizer"};
 
-/* ---- collecting ---- */
-
 static ott_status append_source(run_sources *s, run_source_role role, const char *path, file_mark mark) {
     if (s->count == RUN_SOURCES_MOST) return OTT_OK;
     if (s->count == s->capacity) {
@@ -50,8 +48,6 @@ void run_sources_free(run_sources *s) {
     *s = (run_sources){.account = s->account};
 }
 
-/* ---- sources.json ---- */
-
 static json_t *files_json(const run_sources *s) {
     json_t *list = json_array();
     char hash[24];
@@ -86,42 +82,35 @@ static ott_status parse_file(run_sources *s, const json_t *object) {
     return append_source(s, (run_source_role)role, path, mark);
 }
 
-static ott_status parse_files(run_sources *s, const json_t *root) {
-    const json_t *list = json_object_get(root, "files");
-    for (size_t i = 0; i < json_array_size(list); i++) TRY(parse_file(s, json_array_get(list, i)));
-    return OTT_OK;
-}
-
 ott_status run_sources_read(run_sources *s, const char *checkpoint) {
     json_t *root = NULL;
     char path[PATH_MAX];
     TRY(file_join(checkpoint, RUN_SOURCES_NAME, path));
     if (!file_exists(path)) return OTT_OK;
     TRY(json_file_read(s->account, path, SOURCES_LIMIT, &root));
-    ott_status status = parse_files(s, root);
+    const json_t *list = json_object_get(root, "files");
+    ott_status status = OTT_OK;
+    for (size_t i = 0; status == OTT_OK && i < json_array_size(list); i++)
+        status = parse_file(s, json_array_get(list, i));
     json_decref(root);
     return status;
 }
 
-/* ---- comparing ---- */
-
-static bool is_same_mark(const run_source *a, const run_source *b) {
+static bool has_same_contents(const run_source *a, const run_source *b) {
     return a->mark.bytes == b->mark.bytes && a->mark.hash == b->mark.hash;
 }
 
-static const run_source *find_path(const run_sources *s, const run_source *like) {
-    for (int64_t i = 0; i < s->count; i++)
-        if (s->files[i].role == like->role && strcmp(s->files[i].path, like->path) == 0) return &s->files[i];
+/* Returns the file of the same role with the same path or, if by_mark, the same contents; NULL if none. */
+static const run_source *find_source(const run_sources *s, const run_source *like, bool by_mark) {
+    for (int64_t i = 0; i < s->count; i++) {
+        const run_source *f = &s->files[i];
+        bool same = by_mark ? has_same_contents(f, like) : strcmp(f->path, like->path) == 0;
+        if (f->role == like->role && same) return f;
+    }
     return NULL;
 }
 
-static bool has_mark(const run_sources *s, const run_source *like) {
-    for (int64_t i = 0; i < s->count; i++)
-        if (s->files[i].role == like->role && is_same_mark(&s->files[i], like)) return true;
-    return false;
-}
-
-static void log_change(const logger *log, const run_source *before, const run_source *now) {
+static void log_source_change(const logger *log, const run_source *before, const run_source *now) {
     const run_source *any = before ? before : now;
     const char *word = role_words[any->role];
     if (before && now && before->mark.bytes == now->mark.bytes)
@@ -141,17 +130,14 @@ void run_sources_compare(const run_sources *before, const run_sources *now, run_
                          const logger *log) {
     int64_t changes = 0;
     if (before->count == 0) return; /* the checkpoint lists no files */
-    for (int64_t i = 0; i < before->count; i++) {
-        const run_source *b = &before->files[i], *n = find_path(now, b);
-        bool other = role != SOURCE_ROLES && b->role != role;
-        if (other || (n ? is_same_mark(b, n) : has_mark(now, b))) continue;
-        if (changes++ < MOST_LOGGED) log_change(log, b, n);
-    }
-    for (int64_t i = 0; i < now->count; i++) {
-        const run_source *n = &now->files[i];
-        bool other = role != SOURCE_ROLES && n->role != role;
-        if (other || find_path(before, n) || has_mark(before, n)) continue;
-        if (changes++ < MOST_LOGGED) log_change(log, NULL, n);
+    for (int64_t i = 0; i < before->count + now->count; i++) {
+        bool is_old = i < before->count;
+        const run_source *f = is_old ? &before->files[i] : &now->files[i - before->count];
+        const run_sources *others = is_old ? now : before;
+        const run_source *same = find_source(others, f, false);
+        if (role != SOURCE_ROLES && f->role != role) continue;
+        if (same ? !is_old || has_same_contents(f, same) : find_source(others, f, true) != NULL) continue;
+        if (changes++ < MOST_LOGGED) log_source_change(log, is_old ? f : NULL, is_old ? same : f);
     }
     if (changes > MOST_LOGGED)
         log_warning(log, "%" PRId64 " more files have changed since the checkpoint was written",

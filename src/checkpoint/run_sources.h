@@ -39,8 +39,7 @@ void run_sources_free(run_sources *s);
 ott_status run_sources_text(const run_sources *s, str *out); /* appends the text of sources.json */
 /* Reads sources.json of a checkpoint into an empty s. s stays empty if there is no such file. */
 ott_status run_sources_read(run_sources *s, const char *checkpoint);
-/* Warns about changed files of one role, or of all roles (SOURCE_ROLES), but not about files that only
-   moved. */
+/* Warns about changed files, but not about moved ones, of one role or of all roles (SOURCE_ROLES). */
 void run_sources_compare(const run_sources *before, const run_sources *now, run_source_role role,
                          const logger *log);
 

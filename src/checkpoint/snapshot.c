@@ -2,14 +2,6 @@
 #include "checkpoint/snapshot.h"
 #include "checkpoint/float8.h"
 
-/* With checkpoint.save_model_only, the last checkpoint has no optimizer state. */
-static ott_status describe_optimizer(const model *m, const config *cfg, const run_state *run,
-                                     tensor_set *set) {
-    bool last = run->step >= cfg->train.max_steps;
-    if (last && cfg->checkpoint.save_model_only) return tensor_set_open(set, m->device->account, 1);
-    return tensor_set_of_optimizer(set, m);
-}
-
 static ott_status describe_sets(const model *m, const config *cfg, const char *recipe_name,
                                 const run_state *run, checkpoint_snapshot *out) {
     bool all = ranks_size(&out->ranks) > 1;
@@ -17,7 +9,11 @@ static ott_status describe_sets(const model *m, const config *cfg, const char *r
     out->excludes_base = m->options.base != NULL;
     out->state.base = m->base;
     TRY(tensor_set_of_model(&out->sets[CHECKPOINT_MODEL], m, out->excludes_base));
-    TRY(describe_optimizer(m, cfg, run, &out->sets[CHECKPOINT_OPTIMIZER]));
+    /* With checkpoint.save_model_only, the last checkpoint has no optimizer state. */
+    if (cfg->checkpoint.save_model_only && run->step >= cfg->train.max_steps)
+        TRY(tensor_set_open(&out->sets[CHECKPOINT_OPTIMIZER], m->device->account, 1));
+    else
+        TRY(tensor_set_of_optimizer(&out->sets[CHECKPOINT_OPTIMIZER], m));
     TRY(checkpoint_float8_describe(m, recipe_name, all, &out->sets[CHECKPOINT_FLOAT8]));
     TRY(config_write_toml(cfg, &out->config));
     return str_finish(&out->config);
@@ -53,22 +49,18 @@ int64_t checkpoint_snapshot_bytes(const checkpoint_snapshot *s) {
     return bytes;
 }
 
-static ott_status stage_set(checkpoint_snapshot *s, tensor_set *set, char **to) {
-    for (int64_t i = 0; i < set->count; i++) {
-        tensor_slice *p = &set->slices[i];
-        int64_t bytes = slice_bytes(set, i);
-        if (p->on_host || bytes == 0) continue;
-        TRY(device_copy_out(s->ranks.device, *to, p->data, bytes));
-        p->data = *to;
-        p->on_host = true;
-        *to += bytes;
-    }
-    return OTT_OK;
-}
-
 ott_status checkpoint_snapshot_stage(checkpoint_snapshot *s, void *memory) {
     char *to = memory;
-    for (int id = 0; id < CHECKPOINT_CONFIG; id++) TRY(stage_set(s, &s->sets[id], &to));
+    for (int id = 0; id < CHECKPOINT_CONFIG; id++)
+        for (int64_t i = 0; i < s->sets[id].count; i++) {
+            tensor_slice *p = &s->sets[id].slices[i];
+            int64_t bytes = slice_bytes(&s->sets[id], i);
+            if (p->on_host || bytes == 0) continue;
+            TRY(device_copy_out(s->ranks.device, to, p->data, bytes));
+            p->data = to;
+            p->on_host = true;
+            to += bytes;
+        }
     return OTT_OK;
 }
 

@@ -24,20 +24,16 @@ typedef struct file_set {
 } file_set;
 
 /* A set that was not opened has no file. */
-static ott_status write_set(file_set *s, enum checkpoint_file_id id) {
-    const tensor_set *set = &s->from->sets[id];
-    s->state.files[id].absent = !set->memory;
-    if (!set->memory) return OTT_OK;
-    TRY(file_join(s->folder, checkpoint_file_name(id), s->path));
-    return tensors_write(s->account, &s->from->ranks, set, s->path);
-}
-
 static ott_status write_sets(file_set *s) {
-    for (int id = 0; id < CHECKPOINT_CONFIG; id++) TRY(write_set(s, (enum checkpoint_file_id)id));
+    for (int id = 0; id < CHECKPOINT_CONFIG; id++) {
+        const tensor_set *set = &s->from->sets[id];
+        s->state.files[id].absent = !set->memory;
+        if (!set->memory) continue;
+        TRY(file_join(s->folder, checkpoint_file_name((enum checkpoint_file_id)id), s->path));
+        TRY(tensors_write(s->account, &s->from->ranks, set, s->path));
+    }
     return OTT_OK;
 }
-
-/* ---- checksums ---- */
 
 /* The bytes of a file that one rank wrote. */
 typedef struct written_part {
@@ -113,7 +109,7 @@ static ott_status measure_sets(file_set *s, written_part *own) {
 }
 
 /* Sums the bytes that the ranks wrote to each file, and XORs their CRCs. Fails if some bytes are missing. */
-static ott_status join_parts(file_set *s, const written_part *all) {
+static ott_status join_written_parts(file_set *s, const written_part *all) {
     for (int id = 0; id < CHECKPOINT_CONFIG; id++) {
         checkpoint_file *file = &s->state.files[id];
         int64_t bytes = 0;
@@ -138,12 +134,10 @@ static ott_status measure_all(file_set *s) {
     TRY(ranks_agree(ranks, measure_sets(s, own)));
     TRY(mem_alloc_array(s->account, MEM_OTHER, ranks_size(ranks), sizeof own, "sizes per rank", &all));
     ott_status status = ranks_gather(ranks, own, sizeof own, all);
-    if (status == OTT_OK) status = join_parts(s, all);
+    if (status == OTT_OK) status = join_written_parts(s, all);
     mem_free(s->account, all);
     return status;
 }
-
-/* ---- the remaining files ---- */
 
 /* Writes a file that resuming does not need. */
 static ott_status write_extra(file_set *s, const char *name, const char *text, int64_t bytes) {
@@ -159,7 +153,7 @@ static ott_status write_remaining(file_set *s) {
     if (!file->absent) {
         TRY(file_join(s->folder, checkpoint_file_name(CHECKPOINT_CONFIG), s->path));
         TRY(file_write_atomic(s->path, from->config.text, from->config.length));
-        TRY(checkpoint_measure(s->path, s->buffer, BUFFER_BYTES, NULL, file));
+        TRY(checkpoint_measure(s->path, 0, 1, s->buffer, BUFFER_BYTES, NULL, file));
     }
     TRY(write_extra(s, RUN_HISTORY_NAME, s->from->history.text, s->from->history.length));
     if (s->from->sources)

@@ -85,7 +85,7 @@ static const char *const file_names[] = {
 #undef X
 };
 
-/* read_root removes the optional members first */
+/* read_state removes the optional members first */
 static const char *const top_names[] = {"version", "run", "model", "files"};
 
 const char *checkpoint_file_name(enum checkpoint_file_id id) {
@@ -145,9 +145,10 @@ static json_t *run_object(const run_state *run) {
 static json_t *files_object(const checkpoint_file *files) {
     json_t *object = json_object();
     for (int i = 0; i < CHECKPOINT_FILE_COUNT; i++) {
-        const state_value values[] = {VALUE_INT(files[i].bytes), VALUE_INT(files[i].crc)};
         if (files[i].absent) continue;
-        if (json_object_set_new(object, file_names[i], object_of(file_fields, values, 2)) != 0) {
+        json_t *file =
+            json_pack("{s:I, s:I}", "bytes", (json_int_t)files[i].bytes, "crc32c", (json_int_t)files[i].crc);
+        if (json_object_set_new(object, file_names[i], file) != 0) {
             json_decref(object);
             return NULL;
         }
@@ -155,19 +156,12 @@ static json_t *files_object(const checkpoint_file *files) {
     return object;
 }
 
-static json_t *owner_object(const run_mark *mark) {
-    json_t *object = json_object();
-    if (json_object_set_new(object, "run", json_string(mark->run)) == 0 &&
-        json_object_set_new(object, "branch", json_integer(mark->branch)) == 0)
-        return object;
-    json_decref(object);
-    return NULL;
-}
-
 static ott_status fill_root(json_t *root, const checkpoint_state *s) {
     int failed = json_object_set_new(root, "version", json_integer(STATE_VERSION));
     failed |= json_object_set_new(root, "run", run_object(&s->run));
-    if (*s->mark.run) failed |= json_object_set_new(root, "owner", owner_object(&s->mark));
+    if (*s->mark.run)
+        failed |= json_object_set_new(
+            root, "owner", json_pack("{s:s, s:I}", "run", s->mark.run, "branch", (json_int_t)s->mark.branch));
     if (s->run.schedule_start > 0)
         failed |= json_object_set_new(root, "schedule_start", json_integer(s->run.schedule_start));
     if (s->run.step_rows > 0)
@@ -214,7 +208,7 @@ static ott_status fail_member(const member_path *at, const char *name, const cha
                        show_member(name), what);
 }
 
-static ott_status take_int(const member_path *at, const field *f, const json_t *value, int64_t *out) {
+static ott_status take_state_int(const member_path *at, const field *f, const json_t *value, int64_t *out) {
     if (!json_is_integer(value)) return fail_member(at, f->name, "is not an integer");
     int64_t x = json_integer_value(value);
     if (x >= f->low && x <= f->high) return *out = x, OTT_OK;
@@ -223,7 +217,7 @@ static ott_status take_int(const member_path *at, const field *f, const json_t *
     return fail_member(at, f->name, what);
 }
 
-static ott_status take_real(const member_path *at, const field *f, const json_t *value, double *out) {
+static ott_status take_state_real(const member_path *at, const field *f, const json_t *value, double *out) {
     if (!json_is_number(value)) return fail_member(at, f->name, "is not a number");
     *out = json_number_value(value);
     return *out >= 0 && *out <= FLT_MAX ? OTT_OK : fail_member(at, f->name, "is negative or too large");
@@ -239,8 +233,8 @@ static ott_status take_word(const member_path *at, const field *f, const json_t 
 static ott_status take_field(const member_path *at, const field *f, const json_t *value, state_value *out) {
     if (!value) return fail_member(at, f->name, "is missing");
     switch (f->type) {
-    case FIELD_INT: return take_int(at, f, value, &out->integer);
-    case FIELD_REAL: return take_real(at, f, value, &out->real);
+    case FIELD_INT: return take_state_int(at, f, value, &out->integer);
+    case FIELD_REAL: return take_state_real(at, f, value, &out->real);
     case FIELD_WORD: return take_word(at, f, value, &out->integer);
     case FIELD_BOOL:
         if (!json_is_boolean(value)) return fail_member(at, f->name, "is not true or false");
@@ -250,11 +244,13 @@ static ott_status take_field(const member_path *at, const field *f, const json_t
     return OTT_OK;
 }
 
-/* Checks that the object has exactly the members `names`. */
+/* Checks that the value is an object with exactly the members `names`. */
 static ott_status check_member_names(const member_path *at, json_t *object, const char *const *names,
                                      int count) {
     const char *name;
     json_t *value;
+    if (!json_is_object(object))
+        return status_fail(OTT_ERR_FORMAT, "%s: '%s' is not an object", at->path, at->section);
     for (int i = 0; i < count; i++)
         if (!json_object_get(object, names[i])) return fail_member(at, names[i], "is missing");
     json_object_foreach(object, name, value) {
@@ -269,8 +265,6 @@ static ott_status read_fields(const member_path *at, json_t *object, const field
                               state_value *values) {
     const char *names[CHECKPOINT_SHAPE_FIELDS] = {0};
     STATUS_REQUIRE(count <= CHECKPOINT_SHAPE_FIELDS);
-    if (!json_is_object(object))
-        return status_fail(OTT_ERR_FORMAT, "%s: '%s' is not an object", at->path, at->section);
     for (int i = 0; i < count; i++) names[i] = fields[i].name;
     TRY(check_member_names(at, object, names, count));
     for (int i = 0; i < count; i++)
@@ -278,7 +272,7 @@ static ott_status read_fields(const member_path *at, json_t *object, const field
     return OTT_OK;
 }
 
-static ott_status read_run(const char *path, json_t *object, run_state *run) {
+static ott_status read_run_counters(const char *path, json_t *object, run_state *run) {
     const member_path at = {path, "run"};
     state_value values[RUN_FIELDS] = {0};
     TRY(read_fields(&at, object, run_fields, RUN_FIELDS, values));
@@ -302,12 +296,11 @@ static ott_status take_owner(const char *path, json_t *root, run_mark *mark) {
     json_t *object = json_object_get(root, "owner");
     *mark = (run_mark){.branch = 1};
     if (!object) return OTT_OK;
-    if (!json_is_object(object)) return status_fail(OTT_ERR_FORMAT, "%s: 'owner' is not an object", path);
     TRY(check_member_names(&at, object, names, 2));
     const char *id = json_string_value(json_object_get(object, "run"));
     if (!id || !run_id_is_valid(id)) return fail_member(&at, "run", "is not the id of a run");
     strcpy(mark->run, id);
-    TRY(take_int(&at, &branch, json_object_get(object, "branch"), &mark->branch));
+    TRY(take_state_int(&at, &branch, json_object_get(object, "branch"), &mark->branch));
     json_object_del(root, "owner");
     return OTT_OK;
 }
@@ -323,14 +316,13 @@ static ott_status take_base(const char *path, json_t *root, model_base *base) {
     json_t *object = json_object_get(root, "base");
     *base = (model_base){0};
     if (!object) return OTT_OK;
-    if (!json_is_object(object)) return status_fail(OTT_ERR_FORMAT, "%s: 'base' is not an object", path);
     TRY(check_member_names(&at, object, names, 4));
     const char *folder = json_string_value(json_object_get(object, "folder"));
     if (!folder || !*folder || strlen(folder) >= sizeof base->folder)
         return fail_member(&at, "folder", "is not the path of a folder");
     strcpy(base->folder, folder);
     for (int i = 0; i < 3; i++)
-        TRY(take_int(&at, &counts[i], json_object_get(object, counts[i].name), to[i]));
+        TRY(take_state_int(&at, &counts[i], json_object_get(object, counts[i].name), to[i]));
     json_object_del(root, "base");
     return OTT_OK;
 }
@@ -341,7 +333,7 @@ static ott_status take_counter(const char *path, json_t *root, const char *name,
     json_t *value = json_object_get(root, f.name);
     *out = 0;
     if (!value) return OTT_OK;
-    TRY(take_int(&(member_path){path, ""}, &f, value, out));
+    TRY(take_state_int(&(member_path){path, ""}, &f, value, out));
     json_object_del(root, f.name);
     return OTT_OK;
 }
@@ -350,7 +342,6 @@ static ott_status read_files(const char *path, json_t *object, checkpoint_state 
     const member_path at = {path, "files"};
     const char *names[CHECKPOINT_FILE_COUNT];
     int count = 0;
-    if (!json_is_object(object)) return status_fail(OTT_ERR_FORMAT, "%s: 'files' is not an object", path);
     for (int i = 0; i < CHECKPOINT_FILE_COUNT; i++) {
         bool optional = s->is_bare_module && i != CHECKPOINT_MODEL;
         s->files[i].absent = optional && !json_object_get(object, file_names[i]);
@@ -380,7 +371,7 @@ static ott_status check_state_version(const char *path, const json_t *root) {
                        path, number, STATE_VERSION);
 }
 
-static ott_status read_root(const char *path, json_t *root, checkpoint_state *s) {
+static ott_status read_state(const char *path, json_t *root, checkpoint_state *s) {
     TRY(check_state_version(path, root));
     TRY(json_file_check(path, root));
     TRY(take_owner(path, root, &s->mark));
@@ -390,7 +381,7 @@ static ott_status read_root(const char *path, json_t *root, checkpoint_state *s)
     TRY(check_member_names(&(member_path){path, ""}, root, top_names, sizeof top_names / sizeof *top_names));
     s->lacks_owner = json_integer_value(json_object_get(root, "version")) < STATE_VERSION;
     s->is_bare_module = json_is_null(json_object_get(root, "model"));
-    TRY(read_run(path, json_object_get(root, "run"), &s->run));
+    TRY(read_run_counters(path, json_object_get(root, "run"), &s->run));
     TRY(read_files(path, json_object_get(root, "files"), s));
     if (s->is_bare_module) return OTT_OK;
     if (s->run.updates > s->run.step)
@@ -403,12 +394,10 @@ ott_status checkpoint_state_read(mem *account, const char *path, checkpoint_stat
     json_t *root;
     *s = (checkpoint_state){0};
     TRY(json_file_load(account, path, STATE_LIMIT, &root));
-    ott_status status = read_root(path, root, s);
+    ott_status status = read_state(path, root, s);
     json_decref(root);
     return status;
 }
-
-/* ---- comparing ---- */
 
 static void show_value(const field *f, state_value v, char out[32]) {
     switch (f->type) {

@@ -36,8 +36,6 @@ struct checkpoint_writer {
     bool done;
 };
 
-/* ---- the thread ---- */
-
 static void *write_snapshot(void *argument) {
     checkpoint_writer *w = argument;
     w->result =
@@ -50,32 +48,21 @@ static void *write_snapshot(void *argument) {
     return NULL;
 }
 
-/* Starts the thread with all signals blocked, so that signal handlers run on the program's other threads. If
-   no thread can be created, the calling thread writes. */
-static void start_write(checkpoint_writer *w) {
+/* Starts the thread with all signals blocked, so that signal handlers run on the program's other threads. */
+static void start_thread(checkpoint_writer *w) {
     sigset_t all, before;
-    w->done = false;
     sigfillset(&all);
     pthread_sigmask(SIG_SETMASK, &all, &before);
     int failure = pthread_create(&w->thread, NULL, write_snapshot, w);
     pthread_sigmask(SIG_SETMASK, &before, NULL);
-    w->in_flight = true;
     w->on_thread = failure == 0;
-    if (w->on_thread) return;
-    log_warning(w->log,
-                "Cannot start the thread that writes checkpoints: %s; training waits for this checkpoint",
-                strerror(failure));
-    write_snapshot(w);
+    if (!w->on_thread)
+        log_warning(w->log,
+                    "Cannot start the thread that writes checkpoints: %s; training waits for this checkpoint",
+                    strerror(failure));
 }
 
 /* ---- waiting ---- */
-
-static bool is_done(checkpoint_writer *w) {
-    pthread_mutex_lock(&w->lock);
-    bool done = w->done;
-    pthread_mutex_unlock(&w->lock);
-    return done;
-}
 
 /* Returns false if the write still runs after LONG_WAIT_SECONDS. */
 static bool wait_a_while(checkpoint_writer *w) {
@@ -110,8 +97,11 @@ ott_status checkpoint_writer_wait(checkpoint_writer *w) {
 }
 
 ott_status checkpoint_writer_poll(checkpoint_writer *w) {
-    if (!w->in_flight || !is_done(w)) return OTT_OK;
-    return !w->ranks || w->ranks->size == 1 || w->result == OTT_OK ? checkpoint_writer_wait(w) : OTT_OK;
+    pthread_mutex_lock(&w->lock);
+    bool done = w->in_flight && w->done;
+    pthread_mutex_unlock(&w->lock);
+    if (!done || (w->ranks && w->ranks->size > 1 && w->result != OTT_OK)) return OTT_OK;
+    return checkpoint_writer_wait(w);
 }
 
 /* ---- saving ---- */
@@ -133,41 +123,12 @@ static ott_status grow_staging(checkpoint_writer *w, int64_t bytes) {
     return OTT_OK;
 }
 
-static ott_status take_snapshot(checkpoint_writer *w, const char *recipe_name, const run_state *run,
-                                const run_history *history) {
+static ott_status take_run_snapshot(checkpoint_writer *w, const char *recipe_name, const run_state *run,
+                                    const run_history *history) {
     TRY(checkpoint_snapshot_take(w->m, w->cfg, recipe_name, run, w->ranks, &w->snapshot));
     w->snapshot.sources = w->sources;
     return ranks_agree(&w->snapshot.ranks,
                        history ? run_history_text(history, &w->snapshot.history) : OTT_OK);
-}
-
-static ott_status stage_snapshot(checkpoint_writer *w) {
-    TRY(grow_staging(w, checkpoint_snapshot_bytes(&w->snapshot)));
-    return checkpoint_snapshot_stage(&w->snapshot, w->staging);
-}
-
-static ott_status save_on_thread(checkpoint_writer *w, const char *recipe_name, const run_state *run,
-                                 const run_history *history) {
-    ott_status status;
-    TRY_OUT(take_snapshot(w, recipe_name, run, history));
-    TRY_OUT(ranks_agree(&w->snapshot.ranks, stage_snapshot(w)));
-    start_write(w);
-    return OTT_OK;
-out:
-    checkpoint_snapshot_close(&w->snapshot);
-    return status;
-}
-
-static ott_status save_now(checkpoint_writer *w, const char *recipe_name, const run_state *run,
-                           const run_history *history) {
-    checkpoint_written written = {0};
-    ott_status status = take_snapshot(w, recipe_name, run, history);
-    if (status == OTT_OK)
-        status = checkpoint_snapshot_write(&w->snapshot, w->folder, w->cfg->checkpoint.keep_last_n, &written);
-    checkpoint_snapshot_close(&w->snapshot);
-    if (status == OTT_OK) checkpoint_written_log(&written, w->log);
-    checkpoint_written_free(&written);
-    return status;
 }
 
 /* With checkpoint.interval = 0 a run saves only at its end, when there is no training to overlap with. */
@@ -177,18 +138,30 @@ static bool writes_on_thread(const config *cfg) {
 
 ott_status checkpoint_writer_save(checkpoint_writer *w, const char *recipe_name, const run_state *run,
                                   const run_history *history) {
-    if (!writes_on_thread(w->cfg)) return save_now(w, recipe_name, run, history);
+    bool overlaps = writes_on_thread(w->cfg);
     TRY(checkpoint_writer_wait(w));
-    return save_on_thread(w, recipe_name, run, history);
+    ott_status status = take_run_snapshot(w, recipe_name, run, history);
+    if (status == OTT_OK && overlaps) {
+        status = grow_staging(w, checkpoint_snapshot_bytes(&w->snapshot));
+        if (status == OTT_OK) status = checkpoint_snapshot_stage(&w->snapshot, w->staging);
+        status = ranks_agree(&w->snapshot.ranks, status);
+    }
+    if (status != OTT_OK) {
+        checkpoint_snapshot_close(&w->snapshot);
+        return status;
+    }
+    w->in_flight = true;
+    w->done = w->on_thread = false;
+    if (overlaps) start_thread(w);
+    if (!w->on_thread) write_snapshot(w);
+    return overlaps ? OTT_OK : checkpoint_writer_wait(w);
 }
 
 void checkpoint_writer_keep_sources(checkpoint_writer *w, const char *text) {
     w->sources = text;
 }
 
-/* ---- open and close ---- */
-
-static ott_status measure_staging(const model *m, const config *cfg, group *ranks, int64_t *bytes) {
+ott_status checkpoint_writer_staging(const model *m, const config *cfg, group *ranks, int64_t *bytes) {
     checkpoint_snapshot snapshot;
     *bytes = 0;
     if (!writes_on_thread(cfg)) return OTT_OK;
@@ -196,16 +169,6 @@ static ott_status measure_staging(const model *m, const config *cfg, group *rank
     if (status == OTT_OK) *bytes = checkpoint_snapshot_bytes(&snapshot);
     checkpoint_snapshot_close(&snapshot);
     return status;
-}
-
-ott_status checkpoint_writer_staging(const model *m, const config *cfg, int64_t *bytes) {
-    return measure_staging(m, cfg, NULL, bytes);
-}
-
-static ott_status reserve_first(checkpoint_writer *w) {
-    int64_t bytes;
-    TRY(measure_staging(w->m, w->cfg, w->ranks, &bytes));
-    return grow_staging(w, bytes);
 }
 
 ott_status checkpoint_writer_open(const model *m, const logger *log, const config *cfg, const char *folder,
@@ -218,7 +181,9 @@ ott_status checkpoint_writer_open(const model *m, const logger *log, const confi
         .account = account, .m = m, .log = log, .cfg = cfg, .folder = folder, .ranks = ranks};
     pthread_mutex_init(&w->lock, NULL);
     pthread_cond_init(&w->ended, NULL);
-    ott_status status = reserve_first(w);
+    int64_t bytes;
+    ott_status status = checkpoint_writer_staging(m, cfg, ranks, &bytes);
+    if (status == OTT_OK) status = grow_staging(w, bytes);
     if (status == OTT_OK)
         *out = w;
     else

@@ -51,8 +51,8 @@ static bool as_trained(const exporter *e) {
     return e->options->format == OTT_EXPORT_HF_FP8 && e->options->granularity == OTT_EXPORT_AS_TRAINED;
 }
 
-/* Only an export "as trained" reads the layers' FP8 specs; other exports load just the master weights. No log
-   is passed, since the loader's messages are about FP8 state that an export does not read. */
+/* Only an export "as trained" reads the layers' FP8 specs. Without a log, because the loader would report
+   FP8 state that an export does not read. */
 static ott_status open_export_model(exporter *e) {
     TRY(inference_read(e->account, e->cfg, e->checkpoint, &e->plan));
     if (!as_trained(e)) e->plan.convert.recipe = NULL;
@@ -76,8 +76,6 @@ static ott_status find_original(const exporter *e, const char **out) {
                        *out, from ? "--from" : "model.hf_path of the model");
 }
 
-/* ---- the text that ott_export returns ---- */
-
 static void write_fp8_report(const exporter *e, const hf_save_summary *s, str *report) {
     static const char *const scales[] = {[HF_SCALE_TENSOR] = "one scale per matrix",
                                          [HF_SCALE_CHANNEL] = "one scale per output channel",
@@ -95,7 +93,8 @@ static void write_fp8_report(const exporter *e, const hf_save_summary *s, str *r
                            "scale\n");
 }
 
-static void write_report(const exporter *e, const hf_save_summary *s, const char *original, str *report) {
+static void write_folder_report(const exporter *e, const hf_save_summary *s, const char *original,
+                                str *report) {
     char count[32];
     str_printf(report, "Exported %s to %s\n", e->source, e->goal.text);
     str_printf(report, "Family: %s; %" PRId64 " tensors, %s bytes\n", s->family, s->tensors,
@@ -113,18 +112,14 @@ static void write_report(const exporter *e, const hf_save_summary *s, const char
                            "(--from adds one)\n");
 }
 
-/* ---- writing ---- */
-
-static ott_status write_folder(exporter *e, const hf_save_options *options, const char *folder,
-                               hf_save_summary *sum) {
-    TRY(hf_model_save(e->m, options, folder, sum));
-    return e->options->from ? OTT_OK : export_tokenizer(e->account, e->cfg, folder, &e->tokenizer_files);
-}
-
+/* Writes the model, or only its adapters if options is NULL. */
 static ott_status write_staged(exporter *e, const hf_save_options *options, hf_save_summary *sum) {
     staging s;
     TRY(staging_open(e->account, e->goal.text, &s));
-    ott_status status = write_folder(e, options, s.path.text, sum);
+    ott_status status =
+        options ? hf_model_save(e->m, options, s.path.text, sum) : peft_save(e->m, e->cfg, NULL, s.path.text);
+    if (status == OTT_OK && options && !e->options->from)
+        status = export_tokenizer(e->account, e->cfg, s.path.text, &e->tokenizer_files);
     if (status == OTT_OK)
         status = check_export_folder(e); /* checked twice: another program may have created the goal */
     return staging_end(&s, status);
@@ -147,50 +142,30 @@ static ott_status export_model(exporter *e, str *report) {
                                .log = e->log};
     TRY(find_original(e, &options.original));
     TRY(status_context(write_staged(e, &options, &sum), "cannot export to %s", e->goal.text));
-    write_report(e, &sum, options.original, report);
+    write_folder_report(e, &sum, options.original, report);
     return OTT_OK;
-}
-
-/* ---- adapters only ---- */
-
-static ott_status write_adapters(exporter *e) {
-    staging s;
-    TRY(staging_open(e->account, e->goal.text, &s));
-    ott_status status = peft_save(e->m, e->cfg, NULL, s.path.text);
-    if (status == OTT_OK) status = check_export_folder(e);
-    return staging_end(&s, status);
-}
-
-/* Warns if the run has updated routing biases, because a PEFT folder cannot hold them. */
-static void warn_of_biases(const exporter *e) {
-    const moe_options *o = &e->m->options.moe;
-    if (!o->biased || o->bias_rate <= 0) return;
-    log_warning(e->log,
-                "a PEFT folder cannot hold the routing biases, which this run changed (model.moe_bias_rate = "
-                "%g): with "
-                "the base model's biases, tokens may go to other experts; use --format=hf, or train with "
-                "model.moe_bias_rate = 0",
-                o->bias_rate);
-}
-
-/* vLLM requires the same rank and alpha in all layers, and supports neither DoRA nor modules_to_save. */
-static bool vllm_reads(const config *cfg) {
-    return !cfg->peft.use_dora && cfg->peft.rank_pattern.count == 0 && cfg->peft.alpha_pattern.count == 0 &&
-           cfg->peft.modules_to_save.count == 0;
 }
 
 static ott_status export_adapters(exporter *e, str *report) {
-    if (!e->cfg->peft.enabled)
+    const config *cfg = e->cfg;
+    const moe_options *moe = &e->m->options.moe;
+    /* vLLM requires the same rank and alpha in all layers, and has neither DoRA nor modules_to_save. */
+    bool vllm_reads = !cfg->peft.use_dora && cfg->peft.rank_pattern.count == 0 &&
+                      cfg->peft.alpha_pattern.count == 0 && cfg->peft.modules_to_save.count == 0;
+    if (!cfg->peft.enabled)
         return status_fail(OTT_ERR_ARGUMENT, "%s: has no adapters (peft.enabled): use another --format",
                            e->source);
-    TRY(status_context(write_adapters(e), "cannot export to %s", e->goal.text));
-    warn_of_biases(e);
+    TRY(status_context(write_staged(e, NULL, NULL), "cannot export to %s", e->goal.text));
+    if (moe->biased && moe->bias_rate > 0)
+        log_warning(e->log,
+                    "a PEFT folder cannot hold the routing biases, which this run changed "
+                    "(model.moe_bias_rate = %g): with the base model's biases, tokens may go to other "
+                    "experts; use --format=hf, or train with model.moe_bias_rate = 0",
+                    moe->bias_rate);
     str_printf(report, "Exported the adapters of %s to %s\nRead by: PEFT%s and peft.path\n", e->source,
-               e->goal.text, vllm_reads(e->cfg) ? ", vLLM," : "");
+               e->goal.text, vllm_reads ? ", vLLM," : "");
     return OTT_OK;
 }
-
-/* ---- a GGUF file ---- */
 
 static void write_gguf_report(const exporter *e, const gguf_save_summary *s, const str *tokenizer,
                               str *report) {

@@ -13,6 +13,9 @@
 
 /* Values of tokenizer.ggml.token_type. */
 enum { TYPE_NORMAL = 1, TYPE_UNKNOWN, TYPE_CONTROL, TYPE_USER_DEFINED, TYPE_UNUSED, TYPE_BYTE };
+static const int token_types[] = {
+    [TOKEN_NONE] = TYPE_UNUSED,     [TOKEN_PIECE] = TYPE_NORMAL,       [TOKEN_BYTE] = TYPE_BYTE,
+    [TOKEN_UNKNOWN] = TYPE_UNKNOWN, [TOKEN_ADDED] = TYPE_USER_DEFINED, [TOKEN_SPECIAL] = TYPE_CONTROL};
 
 typedef struct describing {
     mem *account;
@@ -70,13 +73,6 @@ static const char *find_pre_tokenizer(const tokenizer *t) {
 }
 
 /* ---- tokens ---- */
-
-static int type_of(const tokenizer *t, int64_t id) {
-    static const int types[] = {
-        [TOKEN_NONE] = TYPE_UNUSED,     [TOKEN_PIECE] = TYPE_NORMAL,       [TOKEN_BYTE] = TYPE_BYTE,
-        [TOKEN_UNKNOWN] = TYPE_UNKNOWN, [TOKEN_ADDED] = TYPE_USER_DEFINED, [TOKEN_SPECIAL] = TYPE_CONTROL};
-    return types[tokenizer_kind(t, id)];
-}
 
 /* Names a row of the embedding that has no token. */
 static void add_padding(gguf_metadata *m, int64_t id) {
@@ -230,7 +226,8 @@ static ott_status describe_tokenizer(describing *d) {
             add_padding(d->m, id);
     }
     gguf_metadata_list(d->m, "tokenizer.ggml.token_type", GGUF_LIST_INTEGERS, d->vocab);
-    for (int64_t id = 0; id < d->vocab; id++) gguf_metadata_add_integer(d->m, type_of(d->t, id));
+    for (int64_t id = 0; id < d->vocab; id++)
+        gguf_metadata_add_integer(d->m, token_types[tokenizer_kind(d->t, id)]);
     describe_ids(d);
     warn_of_greedy(d);
     return describe_template(d);
