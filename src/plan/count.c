@@ -19,8 +19,6 @@ const char *count_traffic_text(traffic_kind k) {
     return traffics[k].text;
 }
 
-/* ---- the clocks of a rank ---- */
-
 /* A rank computes and communicates at the same time. `compute` and `transport` are the seconds at which its
    computation and its communication end. An all-gather starts one block before its parameters are needed; the
    computation waits for it before the next gather. A reduce-scatter starts when its gradients are ready; the
@@ -107,12 +105,6 @@ static const void *made_weight(const counter *c, enum op_index op, const void *a
     return op == OP_INDEX_convert && is_weight(v->x) ? v->y : NULL;
 }
 
-/* If the collective reduces amaxes of weights, returns a key for was_counted (an address), else NULL. */
-static const void *made_scales(const collective *call) {
-    bool scales = call->kind == COLLECTIVE_ALL_REDUCE && call->reduce == REDUCE_MAX;
-    return scales && !plan_is_recorded(call->input.data) ? (const char *)call->input.data + 1 : NULL;
-}
-
 static void add_timed_work(count_part *p, const work *w, double seconds, double times) {
     p->calls += (int64_t)times;
     p->flops += times * w->flops;
@@ -136,7 +128,7 @@ static void add_work(counter *c, const exec *cx, op_kind kind, const work *w, bo
     note_elapsed(c, cx, before);
 }
 
-static void on_op(void *user, const exec *cx, enum op_index op, const void *args) {
+static void count_op(void *user, const exec *cx, enum op_index op, const void *args) {
     counter *c = user;
     const void *weight = made_weight(c, op, args);
     if (!is_of_step(cx) || (weight && was_counted(c, weight))) return;
@@ -153,12 +145,13 @@ static mesh_dimension dimension_of(const counter *c, const group *g) {
     return g == c->process_group.stages ? MESH_PP : MESH_DP_SHARD;
 }
 
-static traffic_kind traffic_of(const counter *c, const exec *cx, const group *g, const collective *call) {
+static traffic_kind traffic_of(mesh_dimension d, const exec *cx, const collective *call) {
+    static const traffic_kind of_dimension[] = {[MESH_TP] = TRAFFIC_TENSOR,
+                                                [MESH_CP] = TRAFFIC_CONTEXT,
+                                                [MESH_EP] = TRAFFIC_EXPERTS,
+                                                [MESH_PP] = TRAFFIC_STAGES};
     if (cx->part == PART_OPTIMIZER) return TRAFFIC_OTHER;
-    if (g == c->process_group.tensor) return TRAFFIC_TENSOR;
-    if (g == c->process_group.context) return TRAFFIC_CONTEXT;
-    if (g == c->process_group.experts) return TRAFFIC_EXPERTS;
-    if (g == c->process_group.stages) return TRAFFIC_STAGES;
+    if (d != MESH_DP_SHARD) return of_dimension[d];
     return call->kind == COLLECTIVE_ALL_GATHER       ? TRAFFIC_GATHER
            : call->kind == COLLECTIVE_REDUCE_SCATTER ? TRAFFIC_REDUCE
                                                      : TRAFFIC_OTHER;
@@ -179,8 +172,8 @@ static double received_bytes(const group *g, const collective *call) {
     return 0;
 }
 
-static double seconds_of(const machine *m, machine_group g, const collective *call, double bytes,
-                         bool together) {
+static double collective_seconds(const machine *m, machine_group g, const collective *call, double bytes,
+                                 bool together) {
     if (call->kind == COLLECTIVE_ALL_TO_ALL) return machine_exchange_seconds(m, g, bytes);
     if (call->kind == COLLECTIVE_SEND) return 0; /* the message is counted where it is received */
     if (call->kind == COLLECTIVE_RECEIVE) return machine_send_seconds(m, g, bytes);
@@ -194,46 +187,42 @@ static void add_traffic(count_traffic *t, double bytes, double seconds, double t
     t->seconds += times * seconds;
 }
 
-/* Counts the copy of a gathered unit from the receive buffer to the tensors that layers read. */
-static void add_unpacking(counter *c, const exec *cx, const collective *call) {
-    const work w = {
-        .op = OP_INDEX_convert, .format = WORK_BF16, .bytes = 2 * (double)tensor_bytes(call->output)};
-    add_work(c, cx, OP_KIND_OTHER, &w, is_once_a_step(cx), false);
-}
-
-/* Advances the clocks by the time of a collective. plan/stages times messages between pipeline stages. */
-static void advance_clocks(clocks *c, traffic_kind kind, collective_kind call, double seconds, bool once) {
-    if (kind == TRAFFIC_STAGES && !once) return;
-    if (kind == TRAFFIC_GATHER || kind == TRAFFIC_REDUCE || once)
-        move_bytes(c, call, seconds);
-    else
-        wait_until(c, c->compute + seconds);
-}
-
-static void on_collective(void *user, const exec *cx, const group *g, const collective *call) {
+static void count_collective(void *user, const exec *cx, const group *g, const collective *call) {
     counter *c = user;
-    const void *scales = made_scales(call);
+    /* the key of an all-reduce of weights' amaxes for was_counted: an address that no weight has */
+    bool reduces_amaxes = call->kind == COLLECTIVE_ALL_REDUCE && call->reduce == REDUCE_MAX &&
+                          !plan_is_recorded(call->input.data);
+    const void *scales = reduces_amaxes ? (const char *)call->input.data + 1 : NULL;
     if (!is_of_step(cx) || (scales && was_counted(c, scales))) return;
     bool once = scales || is_once_a_step(cx);
-    traffic_kind kind = traffic_of(c, cx, g, call);
+    mesh_dimension along = dimension_of(c, g);
+    traffic_kind kind = traffic_of(along, cx, call);
     clocks *clock = once ? &c->update : &c->micro_batch;
     double before = c->micro_batch.compute, bytes = received_bytes(g, call);
     clock->together = clock->together && clock->last == call->kind;
-    double seconds = seconds_of(c->machine, machine_group_along(c->request->mesh, dimension_of(c, g)), call,
-                                bytes, clock->together);
-    advance_clocks(clock, kind, call->kind, seconds, once);
+    double seconds = collective_seconds(c->machine, machine_group_along(c->request->mesh, along), call, bytes,
+                                        clock->together);
+    /* Advances the clocks by the time of a collective. plan/stages times messages between pipeline stages. */
+    if (kind != TRAFFIC_STAGES || once) {
+        if (kind == TRAFFIC_GATHER || kind == TRAFFIC_REDUCE || once)
+            move_bytes(clock, call->kind, seconds);
+        else
+            wait_until(clock, clock->compute + seconds);
+    }
     clock->together = true;
     clock->last = call->kind;
     note_elapsed(c, cx, before);
     add_traffic(&c->out->traffic[kind], bytes, seconds, once ? 1 : c->times);
     if (call->kind == COLLECTIVE_RECEIVE && seconds > c->out->message) c->out->message = seconds;
-    if (kind == TRAFFIC_GATHER) add_unpacking(c, cx, call);
+    if (kind != TRAFFIC_GATHER) return;
+    /* the copy of the gathered unit from the receive buffer to the tensors that layers read */
+    const work w = {
+        .op = OP_INDEX_convert, .format = WORK_BF16, .bytes = 2 * (double)tensor_bytes(call->output)};
+    add_work(c, cx, OP_KIND_OTHER, &w, is_once_a_step(cx), false);
 }
 
-/* ---- work outside of the recorded plans ---- */
-
 /* Adds the all-reduce of gradients over the ranks along dimension d, which all have the same shard. */
-static void add_copies(counter *c, const model *m, mesh_dimension d) {
+static void add_replica_traffic(counter *c, const model *m, mesh_dimension d) {
     machine_group g = machine_group_along(c->request->mesh, d);
     double copies = (double)g.ranks, bytes = 2 * (double)m->trained_bytes * (copies - 1) / copies;
     if (copies <= 1) return;
@@ -253,17 +242,15 @@ static ott_status count_model(void *user, trainer *t) {
     double seconds = w.bytes / c->machine->rate.bandwidth;
     add_timed_work(&c->out->kinds[OP_KIND_OTHER], &w, seconds, 1);
     c->once += seconds;
-    add_copies(c, t->m, MESH_DP_REPLICATE);
-    add_copies(c, t->m, MESH_CP);
+    add_replica_traffic(c, t->m, MESH_DP_REPLICATE);
+    add_replica_traffic(c, t->m, MESH_CP);
     return c->request->inspect ? c->request->inspect(c->request->user, t) : OTT_OK;
 }
 
 /* ---- a rank ---- */
 
-/* Prepares the dry run of the first rank of stage `stage_index`. In a plan for this machine's CPU, adds the
-   memory of the process groups. On a GPU they take no host memory. */
-static ott_status open_rank(const count_request *r, int64_t stage_index, process_group *pg,
-                            model_options *shape, memory_check *out) {
+ott_status count_open_rank(const count_request *r, int64_t stage_index, process_group *pg,
+                           model_options *shape, memory_check *out) {
     int64_t first =
         stage_index * mesh_ranks(r->mesh) / r->mesh->size[MESH_PP]; /* pp is the outermost dimension */
     *shape = *r->shape;
@@ -279,32 +266,27 @@ static ott_status open_rank(const count_request *r, int64_t stage_index, process
     return OTT_OK;
 }
 
-static void finish_counts(counter *c, double recorded) {
-    rank_count *out = c->out;
-    double before = c->micro_batch.compute;
-    wait_until(&c->micro_batch, c->micro_batch.transport); /* until the last reduction has ended */
-    out->backward += c->micro_batch.compute - before;
-    out->forward /= recorded;
-    out->backward /= recorded;
-    out->waiting = c->micro_batch.waiting / recorded;
-    out->once = c->update.compute + c->once;
-    out->once_waiting = c->update.waiting;
-}
-
 static ott_status count_rank(counter *c, int64_t stage_index) {
     const count_request *r = c->request;
-    const dry_run_listener listener = {.op = on_op, .collective = on_collective, .user = c};
-    double micro_batches = (double)r->cfg->train.grad_accum_steps;
+    rank_count *out = c->out;
+    const dry_run_listener listener = {.op = count_op, .collective = count_collective, .user = c};
+    double micro_batches = (double)r->cfg->train.grad_accum_steps, before;
     double recorded = r->mesh->size[MESH_PP] > 1 ? micro_batches : 1;
     model_options shape;
     memory_check a;
-    TRY(open_rank(r, stage_index, &c->process_group, &shape, &a));
+    TRY(count_open_rank(r, stage_index, &c->process_group, &shape, &a));
     c->times = micro_batches / recorded;
     a.listener = &listener;
     a.inspect = count_model;
     a.user = c;
-    TRY(memory_check_measure(&a, &c->out->need));
-    finish_counts(c, recorded);
+    TRY(memory_check_measure(&a, &out->need));
+    before = c->micro_batch.compute;
+    wait_until(&c->micro_batch, c->micro_batch.transport); /* until the last reduction has ended */
+    out->backward = (out->backward + (c->micro_batch.compute - before)) / recorded;
+    out->forward /= recorded;
+    out->waiting = c->micro_batch.waiting / recorded;
+    out->once = c->update.compute + c->once;
+    out->once_waiting = c->update.waiting;
     return OTT_OK;
 }
 
@@ -316,17 +298,6 @@ ott_status count_run(const count_request *r, int64_t stage_index, rank_count *ou
     ott_status status = count_rank(c, stage_index);
     process_group_close(&c->process_group);
     mem_free(r->account, c);
-    return status;
-}
-
-ott_status count_with_memory_check(const count_request *r, int64_t stage_index,
-                                   count_memory_check_fn *callback, void *user) {
-    process_group pg = {0};
-    model_options shape;
-    memory_check a;
-    ott_status status = open_rank(r, stage_index, &pg, &shape, &a);
-    if (status == OTT_OK) status = callback(user, &a);
-    process_group_close(&pg);
     return status;
 }
 

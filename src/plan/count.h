@@ -5,9 +5,10 @@
 #define PLAN_COUNT_H
 
 #include "parallel/mesh.h"
+#include "monitor/op_kinds.h"
 #include "plan/machine.h"
 #include "run/memory/check.h"
-#include "monitor/op_kinds.h"
+#include "run/process_group.h"
 
 /* The run to plan; all pointers are borrowed. */
 typedef struct count_request {
@@ -70,10 +71,11 @@ typedef struct rank_count {
 
 /* Counts the first rank of pipeline stage `stage_index`. */
 ott_status count_run(const count_request *r, int64_t stage_index, rank_count *out);
-/* Passes the memory check of a stage's first rank to `callback`, which can try other settings with it. */
-typedef ott_status count_memory_check_fn(void *user, const memory_check *a);
-ott_status count_with_memory_check(const count_request *r, int64_t stage_index,
-                                   count_memory_check_fn *callback, void *user);
+/* Prepares the dry run of a stage's first rank, and the memory check with which other settings can be tried.
+   In a plan for this machine's CPU, adds the memory of the process groups; on a GPU they take no host memory.
+   Close *pg with process_group_close, even after an error; it must be zeroed. */
+ott_status count_open_rank(const count_request *r, int64_t stage_index, process_group *pg,
+                           model_options *shape, memory_check *out);
 /* Seconds of all micro-batches, and of the full step, without waiting for other stages. */
 double count_busy(const rank_count *c, int64_t micro_batches);
 double count_step(const rank_count *c, int64_t micro_batches);

@@ -39,13 +39,6 @@ static ott_status report_cpu(doctor *d, ott_context *context) {
     return OTT_OK;
 }
 
-/* Loading the backend fails if it was not built, or if the library with which it is linked is missing. */
-static void report_no_backend(doctor *d, const backend_row *row, const char *what) {
-    const char *why = status_text();
-    bool lacks_library = row->linked.file && strstr(why, row->linked.file);
-    print_finding(d, false, what, why, lacks_library ? row->linked.remedy : row->build);
-}
-
 static bool has_compiler(const backend_part *compiler, char path[PATH_MAX]) {
     const char *home = getenv(compiler->variable), *places = getenv("PATH");
     snprintf(path, PATH_MAX, "%s/bin/%s", home && *home ? home : compiler->folder, compiler->file);
@@ -80,7 +73,10 @@ static void report_plugin(doctor *d, const backend_row *row) {
     char what[32], missing[LIBRARY_TEXT];
     snprintf(what, sizeof what, "%s backend", row->title);
     if (loader_find(row, &p) != OTT_OK) {
-        report_no_backend(d, row, what);
+        /* Loading fails if the backend was not built, or if the library that it is linked with is missing. */
+        const char *why = status_text();
+        bool lacks_library = row->linked.file && strstr(why, row->linked.file);
+        print_finding(d, false, what, why, lacks_library ? row->linked.remedy : row->build);
         if (row->compiler.file) report_toolkit(d, row);
         if (row->driver.file) report_driver(d, row);
         return;
@@ -104,17 +100,13 @@ static void report_plugins(doctor *d) {
         if (rows[i].plugin.file && (*rows[i].loaded || !is_any_loaded)) report_plugin(d, &rows[i]);
 }
 
-static void report_mpi(doctor *d) {
-    const char *version;
-    bool there = mpi_version(&version) == OTT_OK;
-    print_finding(d, there, "MPI", there ? version : "libottava_mpi.so cannot be opened",
-                  "only runs with several ranks need it: install Open MPI and build again");
-}
-
 ott_status doctor_run(ott_context *context, ott_text_fn write, void *user, int *missing) {
     doctor d = {.text = {.account = context->account}};
     ott_status status = report_cpu(&d, context);
-    report_mpi(&d);
+    const char *version;
+    bool there = mpi_version(&version) == OTT_OK;
+    print_finding(&d, there, "MPI", there ? version : "libottava_mpi.so cannot be opened",
+                  "only runs with several ranks need it: install Open MPI and build again");
     if (status == OTT_OK) report_plugins(&d);
     if (status == OTT_OK) status = str_finish(&d.text);
     if (status == OTT_OK) write(user, d.text.text);

@@ -74,19 +74,29 @@ static ott_status sum_up(const count_request *r, const stage_counts *s, estimate
     return OTT_OK;
 }
 
-static int64_t find_shortfall(const machine *m, const memory_need *need) {
-    device_memory memory;
-    device_read_memory(m->like, &memory);
-    if (memory.limit.left == INT64_MAX) return -INT64_MAX;
-    return need->total - device_taken(m->like).now - memory.limit.left;
-}
-
 ott_status estimate_run(const count_request *r, estimate *out) {
     stage_counts s = {.stages = r->mesh->size[MESH_PP]};
+    device_memory memory;
     *out = (estimate){.ranks = mesh_ranks(r->mesh), .micro_batches = r->cfg->train.grad_accum_steps};
     for (int kind = 0; kind < KINDS_OF_STAGE; kind++)
         if (has_stage_kind(&s, kind)) TRY(count_run(r, stage_of(&s, kind), &s.counts[kind]));
     choose_stages(&s, out);
-    out->shortfall = find_shortfall(r->machine, &out->need);
+    device_read_memory(r->machine->like, &memory);
+    out->shortfall = memory.limit.left == INT64_MAX
+                         ? -INT64_MAX
+                         : out->need.total - device_taken(r->machine->like).now - memory.limit.left;
     return sum_up(r, &s, out);
+}
+
+ott_status estimate_advise(const count_request *r, const estimate *e, advice *out) {
+    process_group pg = {0};
+    model_options shape;
+    memory_check check;
+    int64_t need = e->need.total;
+    ott_status status = count_open_rank(r, e->fullest, &pg, &shape, &check);
+    if (status == OTT_OK) status = memory_check_compare_fp8(&check, need, &out->fp8);
+    if (status == OTT_OK && e->shortfall > 0)
+        status = memory_check_suggest(&check, need, need - e->shortfall, &out->suggestions);
+    process_group_close(&pg);
+    return status;
 }

@@ -3,8 +3,6 @@
 #include <stdio.h>
 #include <string.h>
 
-/* ---- one layer ---- */
-
 static double layer_product_seconds(const machine *m, bool fp8, work_format high, int64_t rows,
                                     int64_t columns, int64_t depth, int c_bytes) {
     work w = work_of_product(fp8 ? WORK_FP8 : high, rows, columns, depth, c_bytes);
@@ -46,16 +44,6 @@ static int layers_sharing_input(module_role role) {
     }
 }
 
-/* True if a separate op quantizes the input of layers with this role. Norms, SwiGLU and the loss quantize the
-   tensors that they write; attention does not. */
-static bool is_input_cast_separate(module_role role) {
-    return role == ROLE_O;
-}
-
-static bool is_grad_cast_separate(module_role role) {
-    return role == ROLE_QKV || role == ROLE_Q || role == ROLE_K || role == ROLE_V;
-}
-
 static int64_t master_bytes(const linear *l) {
     return dtype_bytes(l->weight->shard.value.dtype);
 }
@@ -64,8 +52,10 @@ static double casts_seconds(const machine *on, const model_module *e, int64_t m,
                             double micro_batches, const linear_spec *s) {
     const linear *l = e->linear;
     const backend_capabilities *can = on->like->can;
-    double input = work_cast_bytes(can, &s->input, m, l->in, source, is_input_cast_separate(e->role));
-    double grad = work_cast_bytes(can, &s->grad_output, m, l->out, source, is_grad_cast_separate(e->role));
+    /* Norms, SwiGLU and the loss quantize the tensors that they write; attention does not. */
+    bool q_or_k_or_v = e->role == ROLE_QKV || e->role == ROLE_Q || e->role == ROLE_K || e->role == ROLE_V;
+    double input = work_cast_bytes(can, &s->input, m, l->in, source, e->role == ROLE_O);
+    double grad = work_cast_bytes(can, &s->grad_output, m, l->out, source, q_or_k_or_v);
     bool by_optimizer = qtensor_has_codes(&l->weight->shard.quantized);
     double weight = work_cast_bytes(can, &s->weight, l->out, l->in, (int)master_bytes(l), !by_optimizer);
     return moving_seconds(on, OP_INDEX_quantize, input) / layers_sharing_input(e->role) +
@@ -81,8 +71,6 @@ static double copy_seconds(const machine *on, const linear *l, work_format high,
     return moving_seconds(on, OP_INDEX_convert, (double)(master + narrow) * elements) / micro_batches;
 }
 
-/* ---- rows ---- */
-
 static void name_row(const model_module *e, layer_row *row) {
     char number[32], *at;
     snprintf(row->name, sizeof row->name, "%s", e->name);
@@ -93,26 +81,12 @@ static void name_row(const model_module *e, layer_row *row) {
     memmove(at + 2, at + length - 1, strlen(at + length - 1) + 1);
 }
 
-static void time_row(const layer_rows *rows, const trainer *t, const model_module *e, layer_row *row) {
-    linear_spec s = e->linear->spec;
-    if (!s.fp8) recipe_compile(rows->recipe, t->m->activation, &s);
-    work_format high = t->m->activation == OTT_F32 ? WORK_FP32 : WORK_BF16;
-    double micro_batches = (double)t->options.grad_accum;
-    row->high = products_seconds(rows->machine, e->linear, row->m, high, NULL) +
-                copy_seconds(rows->machine, e->linear, high, micro_batches);
-    row->casts = casts_seconds(rows->machine, e, row->m, high == WORK_FP32 ? 4 : 2, micro_batches, &s);
-    row->fp8 = products_seconds(rows->machine, e->linear, row->m, high, &s) + row->casts;
-}
-
-/* Number of context-parallel ranks. */
-static int64_t context_size(const model *m) {
-    return m->options.context_ranks ? m->options.context_ranks->size : 1;
-}
-
 /* Rows of a GEMM. For expert weights: rows of one expert, if tokens are distributed evenly. */
 static int64_t gemm_rows(const trainer *t, const model_module *e) {
-    const moe_options *o = &t->m->options.moe;
-    int64_t tokens = t->options.batch_size * t->options.seq_len / context_size(t->m);
+    const model_options *model = &t->m->options;
+    const moe_options *o = &model->moe;
+    int64_t tokens = t->options.batch_size * t->options.seq_len;
+    if (model->context_ranks) tokens /= model->context_ranks->size;
     return e->rank == 3 ? (tokens * o->choices + o->experts - 1) / o->experts : tokens;
 }
 
@@ -128,12 +102,20 @@ static ott_status add_layer_row(layer_rows *rows, const trainer *t, const model_
         return OTT_OK;
     }
     STATUS_REQUIRE(rows->count < LAYER_ROWS_MOST);
-    time_row(rows, t, e, &row);
+    linear_spec s = e->linear->spec;
+    if (!s.fp8) recipe_compile(rows->recipe, t->m->activation, &s);
+    work_format high = t->m->activation == OTT_F32 ? WORK_FP32 : WORK_BF16;
+    double micro_batches = (double)t->options.grad_accum;
+    row.high = products_seconds(rows->machine, e->linear, row.m, high, NULL) +
+               copy_seconds(rows->machine, e->linear, high, micro_batches);
+    row.casts = casts_seconds(rows->machine, e, row.m, high == WORK_FP32 ? 4 : 2, micro_batches, &s);
+    row.fp8 = products_seconds(rows->machine, e->linear, row.m, high, &s) + row.casts;
     rows->rows[rows->count++] = row;
     return OTT_OK;
 }
 
-ott_status layers_estimate(layer_rows *rows, const trainer *t) {
+ott_status layers_estimate(void *user, trainer *t) {
+    layer_rows *rows = user;
     rows->count = 0;
     for (int i = 0; i < t->m->modules.count; i++)
         if (t->m->modules.items[i].kind == MODULE_LINEAR)

@@ -26,8 +26,8 @@ typedef struct layer_rows {
     int count;
 } layer_rows;
 
-/* Fills rows->rows from the trainer of a dry run; rows->machine and rows->recipe are set by the caller. */
-ott_status layers_estimate(layer_rows *rows, const trainer *t);
+/* Fills the layer_rows `rows` from the trainer of a dry run; the caller sets machine and recipe. */
+ott_status layers_estimate(void *rows, trainer *t);
 /* Smallest speedup that is worth FP8's error. */
 #define LAYERS_PAYS 1.03
 static inline double layers_speedup(const layer_row *r) {

@@ -7,8 +7,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* ---- the table ---- */
-
 typedef struct machine_row {
     const char *name, *about;
     machine_rates rate;
@@ -49,19 +47,15 @@ static mem_stats take_nothing(const device *d) {
     return (mem_stats){0};
 }
 
-static const machine *machine_of(const device *d) {
-    return (const machine *)((const char *)d - offsetof(machine, device));
-}
-
-static void read_memory(const device *d, device_memory *out) {
-    const machine *m = machine_of(d);
+static void read_machine_memory(const device *d, device_memory *out) {
+    const machine *m = (const machine *)((const char *)d - offsetof(machine, device));
     *out = (device_memory){.total = (int64_t)(m->rate.gib * GIB)};
     out->limit.total = out->total;
     out->limit.left = out->total - DEVICE_RESERVED;
     snprintf(out->limit.owner, sizeof out->limit.owner, "%s", m->about);
 }
 
-static const device_table table = {.taken = take_nothing, .read_memory = read_memory};
+static const device_table table = {.taken = take_nothing, .read_memory = read_machine_memory};
 
 /* Workspace of GPU libraries. A cuBLASLt GEMM takes 32 MiB. Attention backward stores the query's gradient in
    fp32, and the gradients of keys and values separately for each query head. */
@@ -182,8 +176,6 @@ ott_status machine_set_rates(machine *m, const char *text) {
     memset(m->seconds, 0, sizeof m->seconds); /* given rates override measurements */
     return OTT_OK;
 }
-
-/* ---- times ---- */
 
 enum {
     TILE = 128,      /* rows and columns of the output tile that a core computes */

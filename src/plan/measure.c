@@ -42,7 +42,7 @@ typedef struct probe {
     double between[STEPS]; /* mean seconds from one operation to the next, of each step */
 } probe;
 
-static void note_op(void *user, enum op_index op, const void *args, double began, double seconds) {
+static void add_op_to_tally(void *user, enum op_index op, const void *args, double began, double seconds) {
     probe *p = user;
     if (p->done == 0) return;
     tally *t = &p->step[p->done - 1];
@@ -102,7 +102,7 @@ static ott_status open_probe(probe *p, const config *from, const char *precision
     TRY(trainer_open(p->account, NULL, p->device, &p->shape, &options, p->train_data, p->validation_data,
                      &p->trainer));
     TRY(model_initialize(p->trainer->m, 1, 0));
-    p->times = (exec_times){.on_op = note_op, .user = p};
+    p->times = (exec_times){.on_op = add_op_to_tally, .user = p};
     TRY(exec_times_open(&p->times, p->device));
     p->trainer->cx.times = &p->times;
     return OTT_OK;
@@ -132,7 +132,7 @@ static ott_status run_probe_step(probe *p) {
 
 /* ---- rates ---- */
 
-static double median(double values[STEPS]) {
+static double median_of_steps(double values[STEPS]) {
     qsort(values, STEPS, sizeof *values, number_compare);
     return values[STEPS / 2];
 }
@@ -145,10 +145,10 @@ static void store_rates(probe *p, bool replace, machine *out) {
             for (int i = 0; i < STEPS; i++)
                 each[i] =
                     p->step[i].units[op][f] > 0 ? p->step[i].seconds[op][f] / p->step[i].units[op][f] : 0;
-            double seconds = median(each);
+            double seconds = median_of_steps(each);
             if (seconds > 0 && (replace || out->seconds[op][f] == 0)) out->seconds[op][f] = seconds;
         }
-    double between = median(p->between);
+    double between = median_of_steps(p->between);
     if (replace) out->rate.launch = between > 0 ? between : 0;
 }
 

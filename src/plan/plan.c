@@ -4,31 +4,12 @@
 #include "backend/backend.h"
 #include "folders/hf/model.h"
 #include "folders/peft.h"
-#include "plan/advice.h"
+#include "plan/estimate.h"
 #include "plan/measure.h"
 #include "plan/page/page.h"
 #include "run/run.h"
 #include <stdio.h>
 #include <string.h>
-
-typedef struct planner {
-    mem *account;
-    const logger *log;
-    const plan_options *options;
-    config *cfg, asked;
-    model_options shape;
-    precision_plan precision;
-    device *cpu;
-    mesh mesh;
-    machine machine;
-    layer_rows layers;
-    estimate estimate, other;
-    advice advice;
-    sweep sweep;
-    char names[2][64]; /* precisions of `estimate` and `other` */
-} planner;
-
-/* ---- the parts ---- */
 
 enum { MOST_RANKS = 1 << 16 };
 
@@ -63,10 +44,6 @@ static const recipe *recipe_to_try(const planner *p) {
     return r ? r : recipe_find("tensorwise");
 }
 
-static ott_status take_layers(void *user, trainer *t) {
-    return layers_estimate(user, t);
-}
-
 /* Estimates the layers of the full model, in a dry run with a single pipeline stage, which has all layers. */
 static ott_status estimate_layers(planner *p) {
     mesh single_stage = p->mesh;
@@ -75,12 +52,10 @@ static ott_status estimate_layers(planner *p) {
     p->layers = (layer_rows){.machine = &p->machine, .recipe = recipe_to_try(p)};
     single_stage.size[MESH_PP] = 1;
     r.mesh = &single_stage;
-    r.inspect = take_layers;
+    r.inspect = layers_estimate;
     r.user = &p->layers;
     return count_run(&r, 0, &all);
 }
-
-/* ---- variants ---- */
 
 /* Estimates an FP8 run also in bf16, and any other run also in FP8. False if the variant is not possible. */
 static bool estimate_other(planner *p) {
@@ -134,29 +109,16 @@ static int64_t find_largest_batch(planner *p) {
     return low;
 }
 
-/* ---- the page ---- */
-
-static ott_status write_page(planner *p, str *out) {
+static ott_status write_plan_page(planner *p, str *out) {
     bool fp8 = p->cfg->train.mixed_precision == PRECISION_FP8;
     snprintf(p->names[0], sizeof p->names[0], "%s%s%s", config_word(p->cfg, "train.mixed_precision"),
              fp8 ? " " : "", fp8 ? p->precision.fp8.name : "");
-    bool other = estimate_other(p);
+    p->has_other = estimate_other(p);
     count_request r = make_count_request(p, p->cfg);
-    TRY(advice_find(&r, &p->estimate, &p->advice));
+    TRY(estimate_advise(&r, &p->estimate, &p->advice));
     if (p->options->sweep) TRY(sweep_run(&r, &p->estimate, &p->sweep));
-    const page contents = {.cfg = p->cfg,
-                           .shape = &p->shape,
-                           .machine = &p->machine,
-                           .precision = p->names[0],
-                           .mesh = &p->mesh,
-                           .estimate = &p->estimate,
-                           .other_precision = p->names[1],
-                           .other = other ? &p->other : NULL,
-                           .advice = &p->advice,
-                           .layers = &p->layers,
-                           .largest_batch = find_largest_batch(p),
-                           .sweep = p->options->sweep ? &p->sweep : NULL};
-    return p->options->json ? page_write_json(&contents, out) : page_write(&contents, out);
+    p->largest_batch = find_largest_batch(p);
+    return p->options->json ? page_write_json(p, out) : page_write(p, out);
 }
 
 static ott_status make_plan(planner *p, str *out) {
@@ -171,7 +133,7 @@ static ott_status make_plan(planner *p, str *out) {
     TRY(estimate_layers(p));
     count_request r = make_count_request(p, p->cfg);
     TRY(estimate_run(&r, &p->estimate));
-    return write_page(p, out);
+    return write_plan_page(p, out);
 }
 
 static ott_status run_planner(ott_context *context, config *cfg, const plan_options *o, ott_text_fn write,

@@ -40,17 +40,6 @@ static bool run_ready_tasks(timetable *t, int stage) {
     return t->next[stage] > before;
 }
 
-static double run_schedule(timetable *t) {
-    double last = 0;
-    for (bool any = true; any;) {
-        any = false;
-        for (int stage = 0; stage < t->shape->stages; stage++) any |= run_ready_tasks(t, stage);
-    }
-    for (int stage = 0; stage < t->shape->stages; stage++)
-        if (t->now[stage] > last) last = t->now[stage];
-    return last;
-}
-
 ott_status stages_run(mem *account, const pipeline_stage *shape, int64_t micro_batches,
                       const stage_times *times, double *out) {
     int64_t tasks = 2 * shape->stages * shape->chunks * micro_batches;
@@ -59,7 +48,14 @@ ott_status stages_run(mem *account, const pipeline_stage *shape, int64_t micro_b
                         "timetable of a pipeline", &memory));
     double *done = memory, *now = done + tasks;
     timetable t = {shape, micro_batches, times, done, (int64_t *)(now + shape->stages), now};
-    *out = run_schedule(&t);
+    double last = 0;
+    for (bool any = true; any;) {
+        any = false;
+        for (int stage = 0; stage < t.shape->stages; stage++) any |= run_ready_tasks(&t, stage);
+    }
+    for (int stage = 0; stage < t.shape->stages; stage++)
+        if (t.now[stage] > last) last = t.now[stage];
+    *out = last;
     mem_free(account, memory);
     return OTT_OK;
 }

@@ -1,22 +1,22 @@
 /* plan/work: counts the work of an operation. */
 #include "plan/work.h"
 
-/* ---- casts ---- */
-
 /* True if a scale depends on a full row, column or tensor, so that all elements are read before the cast. */
 static bool needs_all(const cast_spec *s) {
     scale_block block = granularity_block(s->grain);
     bool wide = block.mn == INT64_MAX || block.k == INT64_MAX;
     return cast_spec_is_fp8(s) && s->policy == AMAX_CURRENT && wide;
 }
-
-static bool shares_codes(const quant_spec *s) {
+static bool needs_second_read(const quant_spec *s) {
+    return needs_all(&s->rowwise) || needs_all(&s->columnwise);
+}
+static bool shares_copies(const quant_spec *s) {
     return cast_spec_is_fp8(&s->rowwise) && cast_spec_is_fp8(&s->columnwise) && quant_spec_shares_scales(s);
 }
 
 /* Number of FP8 codes that are written per element: rowwise and columnwise, unless both uses share one. */
 static int code_copies(const backend_capabilities *can, const quant_spec *s) {
-    bool one = shares_codes(s) && !can->contiguous_contraction;
+    bool one = shares_copies(s) && !can->contiguous_contraction;
     return cast_spec_is_fp8(&s->rowwise) + cast_spec_is_fp8(&s->columnwise) - one;
 }
 
@@ -24,11 +24,9 @@ double work_cast_bytes(const backend_capabilities *can, const quant_spec *spec, 
                        int source, bool is_separate) {
     int codes = code_copies(can, spec);
     if (codes == 0) return 0;
-    int passes = is_separate + (needs_all(&spec->rowwise) || needs_all(&spec->columnwise));
+    int passes = is_separate + needs_second_read(spec);
     return (double)rows * (double)columns * (codes + passes * source);
 }
-
-/* ---- casts fused into the op that writes the tensor ---- */
 
 /* How an op writes an output that it also quantizes. BY_TILES: a scale of a full row, column or tensor needs
    another pass. BY_ROWS: the op knows the amax of each row and, at its end, of the tensor. BY_ROWS_AND_CASTS
@@ -46,12 +44,12 @@ static int passes_after_rows(const quant_spec *s, bool casts) {
     bool first = false, second = false;
     for (int columnwise = 0; columnwise < 2; columnwise++) {
         const cast_spec *use = columnwise ? &s->columnwise : &s->rowwise;
-        if (!cast_spec_is_fp8(use) || (columnwise && shares_codes(s))) continue;
+        if (!cast_spec_is_fp8(use) || (columnwise && shares_copies(s))) continue;
         scale_block block = granularity_block(use->grain);
         int64_t rows = columnwise ? block.k : block.mn, columns = columnwise ? block.mn : block.k;
         bool waits = use->policy != AMAX_DELAYED && (rows == INT64_MAX || columns == INT64_MAX);
         bool knows = use->policy == AMAX_CURRENT && columns == INT64_MAX && (rows == INT64_MAX || rows == 1);
-        bool is_cast = casts && knows && rows == 1 && !columnwise && !shares_codes(s);
+        bool is_cast = casts && knows && rows == 1 && !columnwise && !shares_copies(s);
         first = first || !knows;
         second = second || (waits && !is_cast);
     }
@@ -64,8 +62,6 @@ static double quantized_bytes(const exec *cx, const qtensor *q, int source, prod
     int passes = passes_after_rows(&q->spec, by == BY_ROWS_AND_CASTS);
     return (double)q->rows * (double)q->columns * (code_copies(can, &q->spec) + passes * source);
 }
-
-/* ---- fields ---- */
 
 static double tensor_traffic(const tensor *t) {
     return t ? (double)t->rows * (double)t->columns * dtype_bytes(t->dtype) : 0;
@@ -101,18 +97,7 @@ static double field_bytes(const exec *cx, const op_field *f, const void *args, i
     }
 }
 
-static double all_bytes(const exec *cx, enum op_index index, const void *args) {
-    const op_info *op = op_at((int)index);
-    int source = source_bytes(op, args);
-    double sum = 0;
-    for (int i = 0; i < op->field_count; i++)
-        sum += field_bytes(cx, &op->fields[i], args, source, producer_of(index));
-    return sum;
-}
-
-/* ---- products ---- */
-
-static work_format format_of(ott_dtype a, ott_dtype b) {
+static work_format product_format(ott_dtype a, ott_dtype b) {
     if (dtype_is_fp8(a) && dtype_is_fp8(b)) return WORK_FP8;
     return a == OTT_F32 || b == OTT_F32 ? WORK_FP32 : WORK_BF16;
 }
@@ -130,7 +115,7 @@ work work_of_product(work_format format, int64_t m, int64_t n, int64_t k, int c_
 }
 
 static void count_product(const gemm_args *a, work *w) {
-    w->format = format_of(a->a->t.dtype, a->b->t.dtype);
+    w->format = product_format(a->a->t.dtype, a->b->t.dtype);
     w->m = operand_mn(a->a);
     w->n = operand_mn(a->b);
     w->k = operand_k(a->a);
@@ -139,14 +124,12 @@ static void count_product(const gemm_args *a, work *w) {
 
 /* Counts a grouped GEMM: each row is multiplied by one expert's matrix. */
 static void count_grouped(const operand *a, const operand *b, const tensor *c, work *w) {
-    w->format = format_of(a->t.dtype, b->t.dtype);
+    w->format = product_format(a->t.dtype, b->t.dtype);
     w->flops = 2.0 * (double)a->t.rows * (double)a->t.columns * (double)c->columns;
 }
 
-/* ---- attention ---- */
-
 /* Number of query-key pairs under the causal mask and window, for documents of equal length. */
-static double seen_pairs(int64_t tokens, int64_t documents, int64_t window) {
+static double visible_query_key_pairs(int64_t tokens, int64_t documents, int64_t window) {
     double length = (double)tokens / (double)(documents > 0 ? documents : 1), w = (double)window;
     if (window <= 0 || w >= length) return (double)tokens * (length + 1) / 2;
     return (double)tokens * w - (double)(documents > 0 ? documents : 1) * w * (w - 1) / 2;
@@ -155,22 +138,9 @@ static double seen_pairs(int64_t tokens, int64_t documents, int64_t window) {
 /* products: 2 GEMMs forward, 5 backward. Each has head_dim multiply-adds per query-key pair and head. */
 static void count_attention(const tensor *q, const tensor *cu_seqlens, int64_t window, int products,
                             work *w) {
-    w->flops = 2.0 * products * (double)q->columns * seen_pairs(q->rows, cu_seqlens->columns - 1, window);
+    w->flops = 2.0 * products * (double)q->columns *
+               visible_query_key_pairs(q->rows, cu_seqlens->columns - 1, window);
     w->format = q->dtype == OTT_F32 ? WORK_FP32 : WORK_BF16;
-}
-
-/* ---- mapped host memory ---- */
-
-static void count_field_on_bus(const op_field *f, const void *args, work *w) {
-    if (f->kind != OP_IN && f->kind != OP_OUT && f->kind != OP_INOUT) return;
-    const tensor *t = *(const tensor *const *)((const char *)args + f->offset);
-    if (!t || !dry_run_is_mapped(t->data)) return;
-    if (f->kind != OP_OUT) w->from_host += tensor_traffic(t);
-    if (f->kind != OP_IN) w->to_host += tensor_traffic(t);
-}
-
-static void count_bus(const op_info *op, const void *args, work *w) {
-    for (int i = 0; i < op->field_count; i++) count_field_on_bus(&op->fields[i], args, w);
 }
 
 /* ---- an operation ---- */
@@ -183,58 +153,73 @@ static double embedding_bytes(const tensor *token, const tensor *rows, const ten
            (double)dtype_bytes(table->dtype) * table_passes * elements;
 }
 
-/* Bytes that a cast reads and writes. The scales are known already, so the source is read once. */
-static double cast_bytes(const exec *cx, const cast_args *a) {
-    return tensor_traffic(a->x) +
-           (double)a->q->rows * (double)a->q->columns * code_copies(cx->device->can, &a->q->spec);
-}
-
-/* If a scale depends on a full row, column or tensor, the op reads its source twice: doubles from_host. */
-static void count_second_read(const quantize_args *a, work *w) {
-    if (needs_all(&a->q->spec.rowwise) || needs_all(&a->q->spec.columnwise)) w->from_host *= 2;
-}
-
-static void count_master_read(const adamw_args *a, work *w) {
-    if (!a->q || !qtensor_has_codes(a->q) || !dry_run_is_mapped(a->param->data)) return;
-    if (needs_all(&a->q->spec.rowwise) || needs_all(&a->q->spec.columnwise))
-        w->from_host += tensor_traffic(a->param);
+/* Bytes of all fields, and the part of them in mapped host memory. */
+static void count_fields(const exec *cx, const op_info *op, const void *args, work *w) {
+    int source = source_bytes(op, args);
+    for (int i = 0; i < op->field_count; i++) {
+        const op_field *f = &op->fields[i];
+        w->bytes += field_bytes(cx, f, args, source, producer_of(w->op));
+        if (f->kind != OP_IN && f->kind != OP_OUT && f->kind != OP_INOUT) continue;
+        const tensor *t = *(const tensor *const *)((const char *)args + f->offset);
+        if (!t || !dry_run_is_mapped(t->data)) continue;
+        if (f->kind != OP_OUT) w->from_host += tensor_traffic(t);
+        if (f->kind != OP_IN) w->to_host += tensor_traffic(t);
+    }
 }
 
 work work_of(const exec *cx, enum op_index op, const void *args) {
+    const union {
+        const void *any;
+        const amax_args *amax;
+        const cast_args *cast;
+        const quantize_args *quantize;
+        const adamw_args *adamw;
+        const gemm_args *gemm;
+        const grouped_gemm_args *grouped;
+        const grouped_gemm_weight_args *weight;
+        const attention_forward_args *forward;
+        const attention_backward_args *backward;
+        const embedding_forward_args *lookup;
+        const embedding_backward_args *scatter;
+    } a = {args};
     work w = {.op = op, .format = WORK_BF16};
-    w.bytes = all_bytes(cx, op, args);
-    count_bus(op_at((int)op), args, &w);
-    if (op == OP_INDEX_amax) w.bytes = tensor_traffic(((const amax_args *)args)->x); /* amax only reads x */
-    if (op == OP_INDEX_cast) w.bytes = cast_bytes(cx, args);
-    if (op == OP_INDEX_quantize) count_second_read(args, &w);
-    if (op == OP_INDEX_adamw) count_master_read(args, &w);
-    if (op == OP_INDEX_scale || op == OP_INDEX_amax_record) w.bytes = sizeof(float); /* one scale */
-    if (op == OP_INDEX_gemm) count_product(args, &w);
-    if (op == OP_INDEX_grouped_gemm) {
-        const grouped_gemm_args *a = args;
-        count_grouped(a->a, a->b, a->c, &w);
-    }
-    if (op == OP_INDEX_grouped_gemm_weight) {
-        const grouped_gemm_weight_args *a = args;
-        count_grouped(a->a, a->b, a->c, &w);
-    }
-    if (op == OP_INDEX_attention_forward) {
-        const attention_forward_args *a = args;
-        count_attention(a->q, a->cu_seqlens, a->window, 2, &w);
-    }
-    if (op == OP_INDEX_attention_backward) {
-        const attention_backward_args *a = args;
-        count_attention(a->q, a->cu_seqlens, a->window, 5, &w);
-    }
-    if (op == OP_INDEX_embedding_forward) {
-        const embedding_forward_args *a = args;
-        w.bytes = embedding_bytes(a->token, a->y, a->table, 1);
+    count_fields(cx, op_at((int)op), args, &w);
+    switch (op) {
+    case OP_INDEX_amax: w.bytes = tensor_traffic(a.amax->x); break; /* amax only reads x */
+    case OP_INDEX_cast: /* the scales are known already, so the source is read once */
+        w.bytes = tensor_traffic(a.cast->x) + (double)a.cast->q->rows * (double)a.cast->q->columns *
+                                                  code_copies(cx->device->can, &a.cast->q->spec);
+        break;
+    case OP_INDEX_quantize:
+        if (needs_second_read(&a.quantize->q->spec)) w.from_host *= 2;
+        break;
+    case OP_INDEX_adamw:
+        if (a.adamw->q && qtensor_has_codes(a.adamw->q) && dry_run_is_mapped(a.adamw->param->data) &&
+            needs_second_read(&a.adamw->q->spec))
+            w.from_host += tensor_traffic(a.adamw->param);
+        break;
+    case OP_INDEX_scale:
+    case OP_INDEX_amax_record: w.bytes = sizeof(float); break; /* one scale */
+    case OP_INDEX_gemm: count_product(a.gemm, &w); break;
+    case OP_INDEX_grouped_gemm: count_grouped(a.grouped->a, a.grouped->b, a.grouped->c, &w); break;
+    case OP_INDEX_grouped_gemm_weight: count_grouped(a.weight->a, a.weight->b, a.weight->c, &w); break;
+    case OP_INDEX_attention_forward:
+        count_attention(a.forward->q, a.forward->cu_seqlens, a.forward->window, 2, &w);
+        break;
+    case OP_INDEX_attention_backward:
+        count_attention(a.backward->q, a.backward->cu_seqlens, a.backward->window, 5, &w);
+        break;
+    case OP_INDEX_embedding_forward: {
+        const tensor *y = a.lookup->y, *table = a.lookup->table;
+        w.bytes = embedding_bytes(a.lookup->token, y, table, 1);
         if (w.from_host > 0)
-            w.from_host = tensor_traffic(a->y) * dtype_bytes(a->table->dtype) / dtype_bytes(a->y->dtype);
+            w.from_host = tensor_traffic(y) * dtype_bytes(table->dtype) / dtype_bytes(y->dtype);
+        break;
     }
-    if (op == OP_INDEX_embedding_backward) {
-        const embedding_backward_args *a = args;
-        w.bytes = embedding_bytes(a->token, a->dy, a->dtable, 2);
+    case OP_INDEX_embedding_backward:
+        w.bytes = embedding_bytes(a.scatter->token, a.scatter->dy, a.scatter->dtable, 2);
+        break;
+    default: break;
     }
     return w;
 }

@@ -2,29 +2,32 @@
 #ifndef PLAN_PAGE_PAGE_H
 #define PLAN_PAGE_PAGE_H
 
-#include "base/text/str.h"
-#include "plan/advice.h"
 #include "plan/layers.h"
+#include "plan/plan.h"
 #include "plan/sweep.h"
 
-/* Contents of a plan; all borrowed. */
-typedef struct page {
-    const config *cfg;
-    const model_options *shape;
-    const machine *machine;
-    const char *precision; /* precision of the run, "fp8 tensorwise" */
-    const mesh *mesh;
-    const estimate *estimate;
-    const char *other_precision; /* precision to compare with: bf16 for an FP8 run, else FP8 */
-    const estimate *other;       /* estimate of the same run in other_precision; NULL: not possible */
-    const advice *advice;
-    const layer_rows *layers;
+/* A plan that is being made. */
+typedef struct planner {
+    mem *account;
+    const logger *log;
+    const plan_options *options;
+    config *cfg, asked; /* asked: cfg before model_options_resolve */
+    model_options shape;
+    precision_plan precision;
+    device *cpu;
+    mesh mesh;
+    machine machine;
+    layer_rows layers;
+    estimate estimate, other; /* other: the run in bf16 if it is in FP8, else in FP8 */
+    bool has_other;           /* false: the other precision is not possible */
+    advice advice;
+    sweep sweep;
     int64_t largest_batch; /* largest train.batch_size that fits; 0: none */
-    const sweep *sweep;    /* NULL: no sweep was requested */
-} page;
+    char names[2][64];     /* precisions of `estimate` and `other`, "fp8 tensorwise" */
+} planner;
 
 /* Both functions append to `out`. */
-ott_status page_write(const page *p, str *out);
-ott_status page_write_json(const page *p, str *out);
+ott_status page_write(const planner *p, str *out);
+ott_status page_write_json(const planner *p, str *out);
 
 #endif
