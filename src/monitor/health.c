@@ -1,5 +1,6 @@
 /* monitor/health: measures quantization quality, writes the measurements, and applies fallbacks. */
 #include "monitor/health.h"
+#include "base/arena.h"
 #include <math.h>
 #include <string.h>
 
@@ -32,6 +33,7 @@ struct health {
     trainer *t;
     health_options options;
     hook hook;
+    arena *memory;               /* of the arrays below */
     const model_module **layers; /* linear layers of all pipeline stages */
     int64_t layer_count;
     quant_spec *specs; /* [layers][TENSOR_COUNT] specs, valid for tensors that this rank measured */
@@ -47,9 +49,7 @@ static int64_t use_count(const health *h) {
     return h->layer_count * TENSOR_COUNT * USES;
 }
 
-/* ---- measuring ---- */
-
-static int64_t find_slot(const health *h, const char *module, recipe_tensor which) {
+static int64_t find_measured_slot(const health *h, const char *module, recipe_tensor which) {
     for (int64_t i = 0; i < h->layer_count; i++)
         if (h->layers[i]->name == module) return i * TENSOR_COUNT + which;
     return -1;
@@ -59,7 +59,7 @@ static int64_t find_slot(const health *h, const char *module, recipe_tensor whic
 static ott_status measure_quantization(void *user, exec *cx, const char *module, recipe_tensor which,
                                        const tensor *t, const qtensor *q) {
     health *h = user;
-    int64_t at = find_slot(h, module, which);
+    int64_t at = find_measured_slot(h, module, which);
     if (at < 0 || !cx->is_first_microbatch) return OTT_OK;
     tensor out = tensor_matrix((float *)h->block + at * SLOT_FLOATS, OTT_F32, USES, STATISTICS_COUNT);
     h->specs[at] = q->spec;
@@ -123,8 +123,6 @@ static ott_status join_ranks(health *h) {
                              uses * (int64_t)(sizeof *h->sum / sizeof(float)), REDUCE_SUM);
 }
 
-/* ---- reporting ---- */
-
 static ott_status write_use(const health *h, metrics_writer *metrics, int64_t use, const char *gemm) {
     const use_most *most = &h->most[use];
     const use_sum *sum = &h->sum[use];
@@ -168,21 +166,17 @@ static double worst_of(const health *h, int64_t layer, const char **tensor_word)
     return worst;
 }
 
-/* Updates low_sqnr_count, a layer's number of low measurements in a row. It is the same on all ranks. */
-static void judge_layer(const health *h, int64_t i) {
-    linear *l = h->layers[i]->linear;
-    const char *word = "";
-    if (!l || !l->spec.fp8) return;
-    l->low_sqnr_count = worst_of(h, i, &word) < h->options.bound_db ? l->low_sqnr_count + 1 : 0;
-    if (l->low_sqnr_count >= (float)h->options.window) l->low_sqnr_count = LINEAR_FELL_BACK;
-}
-
 static ott_status apply_fallbacks(const health *h) {
     bool fell_back = false, before[h->layer_count];
     if (h->options.window == 0) return OTT_OK;
     for (int64_t i = 0; i < h->layer_count; i++) {
+        const char *word = "";
+        linear *l = h->layers[i]->linear;
         before[i] = h->layers[i]->fell_back;
-        judge_layer(h, i);
+        if (!l || !l->spec.fp8) continue;
+        /* the number of low measurements in a row, which is the same on all ranks */
+        l->low_sqnr_count = worst_of(h, i, &word) < h->options.bound_db ? l->low_sqnr_count + 1 : 0;
+        if (l->low_sqnr_count >= (float)h->options.window) l->low_sqnr_count = LINEAR_FELL_BACK;
     }
     TRY(trainer_share_fallbacks(h->t));
     for (int64_t i = 0; i < h->layer_count; i++) {
@@ -212,23 +206,19 @@ ott_status health_end_step(health *h, metrics_writer *metrics) {
 
 /* ---- opening ---- */
 
-static ott_status allocate_array(const health *h, int64_t count, size_t size, void *out) {
-    return (mem_alloc_array)(h->t->account, MEM_OTHER, count, (int64_t)size, "health", out);
-}
-
 static ott_status allocate_buffers(health *h) {
     const module_list *all = &h->t->m->all_modules;
-    TRY(allocate_array(h, all->count, sizeof *h->layers, &h->layers));
+    TRY(arena_open(h->t->account, MEM_OTHER, &h->memory));
+    TRY(arena_alloc(h->memory, all->count * (int64_t)sizeof *h->layers, &h->layers));
     for (int i = 0; i < all->count; i++)
         if (all->items[i].kind == MODULE_LINEAR) h->layers[h->layer_count++] = &all->items[i];
-    int64_t slots = h->layer_count * TENSOR_COUNT;
-    TRY(allocate_array(h, slots, sizeof *h->specs, &h->specs));
-    TRY(allocate_array(h, slots, sizeof *h->elements, &h->elements));
-    TRY(allocate_array(h, slots * SLOT_FLOATS, sizeof *h->host, &h->host));
-    TRY(allocate_array(h, use_count(h), sizeof *h->most, &h->most));
-    TRY(allocate_array(h, use_count(h), sizeof *h->sum, &h->sum));
-    return device_allocate(h->t->device, MEM_OTHER, slots * SLOT_FLOATS * (int64_t)sizeof(float), "health",
-                           &h->block);
+    int64_t slots = h->layer_count * TENSOR_COUNT, bytes = slots * SLOT_FLOATS * (int64_t)sizeof(float);
+    TRY(arena_alloc(h->memory, slots * (int64_t)sizeof *h->specs, &h->specs));
+    TRY(arena_alloc(h->memory, slots * (int64_t)sizeof *h->elements, &h->elements));
+    TRY(arena_alloc(h->memory, bytes, &h->host));
+    TRY(arena_alloc(h->memory, use_count(h) * (int64_t)sizeof *h->most, &h->most));
+    TRY(arena_alloc(h->memory, use_count(h) * (int64_t)sizeof *h->sum, &h->sum));
+    return device_allocate(h->t->device, MEM_OTHER, bytes, "health", &h->block);
 }
 
 ott_status health_open(trainer *t, const health_options *o, health **out) {
@@ -242,13 +232,7 @@ ott_status health_open(trainer *t, const health_options *o, health **out) {
 
 void health_close(health *h) {
     if (!h) return;
-    mem *account = h->t->account;
     device_release(h->t->device, h->block);
-    mem_free(account, h->layers);
-    mem_free(account, h->specs);
-    mem_free(account, h->elements);
-    mem_free(account, h->host);
-    mem_free(account, h->most);
-    mem_free(account, h->sum);
-    mem_free(account, h);
+    arena_close(h->memory);
+    mem_free(h->t->account, h);
 }

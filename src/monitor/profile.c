@@ -36,8 +36,6 @@ struct profile {
     exec_part part;
 };
 
-/* ---- slices ---- */
-
 static void note_error(profile *p, ott_status status) {
     if (status == OTT_OK || p->failed != OTT_OK) return;
     p->failed = status;
@@ -69,13 +67,6 @@ static void add_member(object *o, const char *name, const char *value) {
     int length =
         snprintf(o->text + o->length, space, "%s\"%s\":\"%s\"", o->length > 1 ? "," : "", name, value);
     if (length > 0 && (size_t)length < space) o->length += (size_t)length;
-}
-
-static void add_tensor_json(object *o, const char *name, const tensor *t) {
-    char value[64];
-    snprintf(value, sizeof value, "%s[%lld,%lld]", dtype_name(t->dtype), (long long)t->rows,
-             (long long)t->columns);
-    add_member(o, name, value);
 }
 
 static void add_operand(object *o, const char *name, const operand *x) {
@@ -115,7 +106,7 @@ static void add_field(object *o, const op_field *f, const void *args) {
             add_qtensor(o, name, &((const qlist *)value)->item[i]);
         }
     } else {
-        add_tensor_json(o, f->name, value);
+        add_operand(o, f->name, &(operand){.t = *(const tensor *)value});
     }
 }
 
@@ -129,7 +120,7 @@ static const char *write_arguments(object *o, const op_info *info, const void *a
 
 /* ---- operations and collectives ---- */
 
-static void on_op(void *user, enum op_index op, const void *args, double began, double seconds) {
+static void profile_op(void *user, enum op_index op, const void *args, double began, double seconds) {
     profile *p = user;
     object arguments;
     op_kind kind = op_kind_of_call(op, args);
@@ -165,7 +156,8 @@ static ott_status write_collective(profile *p, const collective *call, double be
     return trace_slice(p->trace, track_of(call->kind), name, "collective", began, seconds, arguments);
 }
 
-static void on_collective(void *user, const collective *call, double began, double seconds, double waited) {
+static void profile_collective(void *user, const collective *call, double began, double seconds,
+                               double waited) {
     profile *p = user;
     p->counts.collectives.calls++;
     p->counts.collectives.seconds += seconds;
@@ -173,8 +165,6 @@ static void on_collective(void *user, const collective *call, double began, doub
     p->counts.waited += waited;
     if (p->failed == OTT_OK) note_error(p, write_collective(p, call, began, seconds, waited));
 }
-
-/* ---- which steps ---- */
 
 /* Returns the last step of the profile that includes `step` (counted from 1); 0 if no profile does. */
 static int64_t last_of_range(const config *cfg, int64_t step) {
@@ -220,7 +210,7 @@ static void summary_path(const profile *p, char out[PATH_MAX + 16]) {
     snprintf(out, PATH_MAX + 16, "%.*s/summary.md", (int)(strrchr(p->path, '/') - p->path), p->path);
 }
 
-static ott_status write_summary(const profile *p) {
+static ott_status write_profile_summary(const profile *p) {
     char title[200], path[PATH_MAX + 16];
     str text = {.account = p->t->account};
     snprintf(title, sizeof title, "%s, %s.", p->t->recipe->name, p->t->device->name);
@@ -237,7 +227,7 @@ ott_status profile_finish(profile *p) {
     trace_writer *trace = p->trace;
     p->trace = NULL;
     TRY(trace_commit(trace));
-    if (p->rank == 0) TRY(write_summary(p));
+    if (p->rank == 0) TRY(write_profile_summary(p));
     const profile_counts *c = &p->counts;
     char summary[PATH_MAX + 16] = "";
     int64_t other = profile_kind_count(c, OP_KIND_GEMM).calls;
@@ -247,8 +237,6 @@ ott_status profile_finish(profile *p) {
              summary, (long long)c->scaled_gemm.calls, (long long)(c->scaled_gemm.calls + other));
     return OTT_OK;
 }
-
-/* ---- around a step ---- */
 
 ott_status profile_begin_step(profile *p) {
     int64_t last = p ? last_of_range(p->cfg, p->t->run.step + 1) : 0;
@@ -277,8 +265,6 @@ ott_status profile_end_step(profile *p) {
     return step == last_of_range(p->cfg, step) ? profile_finish(p) : OTT_OK;
 }
 
-/* ---- open and close ---- */
-
 ott_status profile_open(trainer *t, const config *cfg, const char *run_folder, int rank, profile **out) {
     profile *p;
     *out = NULL;
@@ -287,7 +273,7 @@ ott_status profile_open(trainer *t, const config *cfg, const char *run_folder, i
     *p = (profile){.t = t,
                    .cfg = cfg,
                    .rank = rank,
-                   .times = {.on_op = on_op, .on_collective = on_collective, .user = p}};
+                   .times = {.on_op = profile_op, .on_collective = profile_collective, .user = p}};
     ott_status status = exec_times_open(&p->times, t->device);
     if (status == OTT_OK) status = file_resolve(t->account, run_folder, cfg->profiling.trace_dir, &p->folder);
     if (status != OTT_OK) return profile_close(p), status;

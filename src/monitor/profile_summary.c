@@ -20,34 +20,6 @@ static void write_row(const profile_counts *c, const char *name, profile_count n
                100.0 * n.seconds / c->seconds, n.calls ? str_commas(n.calls, calls) : "");
 }
 
-/* Time of the steps that is not spent in operations: reading the batch, copies, host code. */
-static profile_count time_outside_ops(const profile_counts *c) {
-    profile_count rest = {.seconds = c->seconds - c->waited};
-    for (int k = 0; k < OP_KINDS; k++) rest.seconds -= profile_kind_count(c, (op_kind)k).seconds;
-    return rest;
-}
-
-static void append_time_kinds(const profile_counts *c, str *out) {
-    str_append(out, "| kind of work | ms a step | share | calls |\n|---|---:|---:|---:|\n");
-    for (int k = 0; k < OP_KINDS; k++)
-        write_row(c, op_kind_text((op_kind)k), profile_kind_count(c, (op_kind)k), out);
-    if (c->collectives.calls > 0)
-        write_row(c, "communication that operations wait for",
-                  (profile_count){c->waited, c->collectives.calls}, out);
-    write_row(c, "outside operations", time_outside_ops(c), out);
-    write_row(c, "all", (profile_count){.seconds = c->seconds}, out);
-}
-
-static void write_verdict(const profile_counts *c, str *out) {
-    profile_count fp8 = c->scaled_gemm, high = profile_kind_count(c, OP_KIND_GEMM);
-    int64_t calls = fp8.calls + high.calls;
-    double seconds = fp8.seconds + high.seconds;
-    char a[32], b[32];
-    str_printf(out, "Matrix products in FP8: %s of %s, %.1f %% of the time of all matrix products.\n",
-               str_commas(fp8.calls, a), str_commas(calls, b),
-               seconds > 0 ? 100.0 * fp8.seconds / seconds : 0);
-}
-
 /* Writes communication on its own line, because collectives overlap with the operations in the table. */
 static void write_communication(const profile_counts *c, str *out) {
     char calls[32];
@@ -89,9 +61,27 @@ void profile_summary_write(const profile_counts *c, const char *title, str *out)
     str_printf(out, "# Profile of step%s %lld", c->steps > 1 ? "s" : "", (long long)c->first);
     if (c->steps > 1) str_printf(out, " to %lld", (long long)c->last);
     str_printf(out, "\n\n%s\n\n", title);
-    write_verdict(c, out);
+    profile_count fp8 = c->scaled_gemm, high = profile_kind_count(c, OP_KIND_GEMM);
+    int64_t calls = fp8.calls + high.calls;
+    double seconds = fp8.seconds + high.seconds;
+    char a[32], b[32];
+    str_printf(out, "Matrix products in FP8: %s of %s, %.1f %% of the time of all matrix products.\n",
+               str_commas(fp8.calls, a), str_commas(calls, b),
+               seconds > 0 ? 100.0 * fp8.seconds / seconds : 0);
     str_append(out, "\n## By kind of work\n\n");
-    append_time_kinds(c, out);
+    str_append(out, "| kind of work | ms a step | share | calls |\n|---|---:|---:|---:|\n");
+    /* time that is not spent in operations: reading the batch, copies, host code */
+    profile_count rest = {.seconds = c->seconds - c->waited};
+    for (int k = 0; k < OP_KINDS; k++) {
+        profile_count n = profile_kind_count(c, (op_kind)k);
+        write_row(c, op_kind_text((op_kind)k), n, out);
+        rest.seconds -= n.seconds;
+    }
+    if (c->collectives.calls > 0)
+        write_row(c, "communication that operations wait for",
+                  (profile_count){c->waited, c->collectives.calls}, out);
+    write_row(c, "outside operations", rest, out);
+    write_row(c, "all", (profile_count){.seconds = c->seconds}, out);
     write_communication(c, out);
     str_append(out, "\n## By operation\n\n");
     write_operations(c, out);

@@ -61,41 +61,35 @@ static void set_rates(progress *p, reading *r, int64_t tokens, double seconds) {
 
 /* ---- step lines ---- */
 
-static void line_titan(const progress *p, const reading *r) {
-    char tps[32];
-    log_info(p->log,
-             "step: %2lld  loss: %8.5f  grad_norm: %7.4f  memory: %5.2fGiB(%.2f%%)  tps: %s  tflops: %.2f  "
-             "mfu: %.2f%%",
-             (long long)r->step, r->loss, r->grad_norm, r->memory / GIB, 100 * r->memory / p->memory_total,
-             str_commas((int64_t)(r->per_rank + 0.5), tps), r->tflops, 100 * r->mfu);
-}
-
-static void line_kempner(const progress *p, const reading *r) {
-    char tps[32];
-    log_info(p->log,
-             "[step %lld] loss=%.4f | lr=%.2e | grad_norm=%.3f | tok/s=%s | mfu=%.1f%% | mem=%.1f/%.0fGB | "
-             "step_time=%.2fs",
-             (long long)r->step, r->loss, r->learning_rate, r->grad_norm,
-             str_commas((int64_t)(r->tokens_per_second + 0.5), tps), 100 * r->mfu, r->memory / 1e9,
-             p->memory_total / 1e9, r->seconds);
-}
-
-static void line_automodel(const progress *p, const reading *r) {
-    log_info(p->log,
-             "step %lld | epoch %lld | loss %.4f | grad_norm %.4f | lr %.2e | mem %.2f GiB | tps "
-             "%.2f(%.2f/gpu) | num_label_tokens %lld",
-             (long long)r->step, (long long)r->epoch, r->loss, r->grad_norm, r->learning_rate,
-             r->memory / GIB, r->tokens_per_second, r->per_rank, (long long)r->labels);
-}
-
 static void step_line(progress *p, reading *r) {
+    char tps[32];
     set_rates(p, r, p->window_tokens, p->window_seconds);
     p->window_seconds = 0;
     p->window_tokens = 0;
     switch (p->style) {
-    case LOG_STYLE_TITAN: line_titan(p, r); break;
-    case LOG_STYLE_KEMPNER: line_kempner(p, r); break;
-    case LOG_STYLE_AUTOMODEL: line_automodel(p, r); break;
+    case LOG_STYLE_TITAN:
+        log_info(p->log,
+                 "step: %2lld  loss: %8.5f  grad_norm: %7.4f  memory: %5.2fGiB(%.2f%%)  tps: %s  tflops: "
+                 "%.2f  mfu: %.2f%%",
+                 (long long)r->step, r->loss, r->grad_norm, r->memory / GIB,
+                 100 * r->memory / p->memory_total, str_commas((int64_t)(r->per_rank + 0.5), tps), r->tflops,
+                 100 * r->mfu);
+        break;
+    case LOG_STYLE_KEMPNER:
+        log_info(p->log,
+                 "[step %lld] loss=%.4f | lr=%.2e | grad_norm=%.3f | tok/s=%s | mfu=%.1f%% | mem=%.1f/%.0fGB "
+                 "| step_time=%.2fs",
+                 (long long)r->step, r->loss, r->learning_rate, r->grad_norm,
+                 str_commas((int64_t)(r->tokens_per_second + 0.5), tps), 100 * r->mfu, r->memory / 1e9,
+                 p->memory_total / 1e9, r->seconds);
+        break;
+    case LOG_STYLE_AUTOMODEL:
+        log_info(p->log,
+                 "step %lld | epoch %lld | loss %.4f | grad_norm %.4f | lr %.2e | mem %.2f GiB | tps "
+                 "%.2f(%.2f/gpu) | num_label_tokens %lld",
+                 (long long)r->step, (long long)r->epoch, r->loss, r->grad_norm, r->learning_rate,
+                 r->memory / GIB, r->tokens_per_second, r->per_rank, (long long)r->labels);
+        break;
     }
 }
 
@@ -163,9 +157,10 @@ static ott_status write_scalars(const progress *p, int64_t step, const scalar *s
 
 #define WRITE_SCALARS(p, step, scalars) write_scalars(p, step, scalars, sizeof(scalars) / sizeof *(scalars))
 
-/* The trainer has only the mean loss of all ranks, so it is also written as the scalar global_max_loss. */
-static ott_status scalars_titan(const progress *p, const reading *r) {
-    const scalar scalars[] = {
+/* Writes the tags of the other program. The trainer has only the mean loss of all ranks, so it is also
+   global_max_loss. AutoModel writes no TensorBoard files, so its tags are the keys of its metrics. */
+static ott_status write_step_scalars(const progress *p, const reading *r) {
+    const scalar titan[] = {
         {"loss_metrics/global_avg_loss", r->loss},
         {"loss_metrics/global_max_loss", r->loss},
         {"grad_norm", r->grad_norm},
@@ -178,21 +173,12 @@ static ott_status scalars_titan(const progress *p, const reading *r) {
         {"memory/max_reserved(GiB)", r->memory / GIB},
         {"memory/max_reserved(%)", 100 * r->memory / p->memory_total},
     };
-    return WRITE_SCALARS(p, r->step, scalars);
-}
-
-static ott_status scalars_kempner(const progress *p, const reading *r) {
-    const scalar scalars[] = {
+    const scalar kempner[] = {
         {"train/loss", r->loss},        {"train/grad_norm", r->grad_norm},
         {"train/lr", r->learning_rate}, {"train/tokens_per_sec", r->tokens_per_second},
         {"train/mfu", r->mfu},          {"train/step_time_sec", r->seconds},
     };
-    return WRITE_SCALARS(p, r->step, scalars);
-}
-
-/* AutoModel writes no TensorBoard files, so the tags are the keys of AutoModel's metrics. */
-static ott_status scalars_automodel(const progress *p, const reading *r) {
-    const scalar scalars[] = {
+    const scalar automodel[] = {
         {"loss", r->loss},
         {"grad_norm", r->grad_norm},
         {"lr", r->learning_rate},
@@ -202,15 +188,11 @@ static ott_status scalars_automodel(const progress *p, const reading *r) {
         {"num_tokens_per_step", (double)r->tokens},
         {"num_label_tokens", (double)r->labels},
     };
-    return WRITE_SCALARS(p, r->step, scalars);
-}
-
-static ott_status write_step_scalars(const progress *p, const reading *r) {
     if (!p->tensorboard) return OTT_OK;
     switch (p->style) {
-    case LOG_STYLE_KEMPNER: return scalars_kempner(p, r);
-    case LOG_STYLE_AUTOMODEL: return scalars_automodel(p, r);
-    default: return scalars_titan(p, r);
+    case LOG_STYLE_KEMPNER: return WRITE_SCALARS(p, r->step, kempner);
+    case LOG_STYLE_AUTOMODEL: return WRITE_SCALARS(p, r->step, automodel);
+    default: return WRITE_SCALARS(p, r->step, titan);
     }
 }
 
@@ -261,17 +243,6 @@ static void add_to_history(progress *p, const trainer *t, const reading *r) {
     run_history_add_loss(&p->history, r->step, r->loss);
 }
 
-static void monitor_loss(progress *p, double loss) {
-    double mean;
-    if (loss_monitor_add(&p->loss, loss, &mean))
-        log_warning(
-            p->log,
-            "The loss stays above its start: %.4f on average over the last %d steps, %.4f at the start. "
-            "If the run diverges: lower optimizer.lr, lengthen scheduler.warmup_steps, or resume from an "
-            "earlier checkpoint",
-            mean, LOSS_MONITOR_STEPS, p->loss.start);
-}
-
 ott_status progress_end_step(progress *p, const trainer *t, const step_result *s, double learning_rate) {
     double seconds = clock_seconds() - p->step_started;
     reading r = {.step = t->run.step,
@@ -291,7 +262,14 @@ ott_status progress_end_step(progress *p, const trainer *t, const step_result *s
     TRY(write_metrics(p, t, &r));
     TRY(write_step_scalars(p, &r));
     if (r.step == 1 || r.step % p->interval == 0 || r.step == p->max_steps) step_line(p, &r);
-    monitor_loss(p, r.loss);
+    double mean;
+    if (loss_monitor_add(&p->loss, r.loss, &mean))
+        log_warning(
+            p->log,
+            "The loss stays above its start: %.4f on average over the last %d steps, %.4f at the start. "
+            "If the run diverges: lower optimizer.lr, lengthen scheduler.warmup_steps, or resume from an "
+            "earlier checkpoint",
+            mean, LOSS_MONITOR_STEPS, p->loss.start);
     return OTT_OK;
 }
 
