@@ -24,39 +24,34 @@ static bool needs_date(const config *cfg) {
     return may_chat && *path && !*cfg->data.chat_date;
 }
 
-/* before: configuration of the resumed run; NULL for a new run. Runs of old versions lack data.chat_date. */
-static void choose_date(const config *before, char out[VALUE_BYTES]) {
-    if (!before)
-        chat_today(out);
-    else
-        snprintf(out, VALUE_BYTES, "%s",
-                 config_was_set(before, "data.chat_date") ? before->data.chat_date : "undefined");
-}
-
-static bool is_auto(const config *cfg, const char *key) {
+static bool is_key_auto(const config *cfg, const char *key) {
     return strcmp(config_word(cfg, key), "auto") == 0;
 }
 
-static void choose_sum(const config *before, const device *d, const char *key, char out[VALUE_BYTES]) {
-    const char *best = backend_has_tiles(d) ? "tile32" : "fp32";
-    snprintf(out, VALUE_BYTES, "%s", before && !is_auto(before, key) ? config_word(before, key) : best);
-}
-
-static ott_status choose_all(mem *account, const device *d, const config *cfg, choice *out) {
+static ott_status choose_values(mem *account, const device *d, const config *cfg, choice *out) {
     config *before = NULL;
-    bool chooses[KEYS] = {needs_date(cfg), is_auto(cfg, keys[FP8_SUM]), is_auto(cfg, keys[BF16_SUM])};
+    bool chooses[KEYS] = {needs_date(cfg), is_key_auto(cfg, keys[FP8_SUM]), is_key_auto(cfg, keys[BF16_SUM])};
     if (chooses[CHAT_DATE] || chooses[FP8_SUM] || chooses[BF16_SUM])
         TRY(resume_config(account, cfg, &before));
-    if (chooses[CHAT_DATE]) choose_date(before, out->value[CHAT_DATE]);
+    /* Runs of old versions lack data.chat_date. */
+    if (chooses[CHAT_DATE] && before)
+        snprintf(out->value[CHAT_DATE], VALUE_BYTES, "%s",
+                 config_was_set(before, keys[CHAT_DATE]) ? before->data.chat_date : "undefined");
+    else if (chooses[CHAT_DATE])
+        chat_today(out->value[CHAT_DATE]);
     for (int i = FP8_SUM; i <= BF16_SUM; i++)
-        if (chooses[i]) choose_sum(before, d, keys[i], out->value[i]);
+        if (chooses[i])
+            snprintf(out->value[i], VALUE_BYTES, "%s",
+                     before && !is_key_auto(before, keys[i]) ? config_word(before, keys[i])
+                     : backend_has_tiles(d)                  ? "tile32"
+                                                             : "fp32");
     config_close(before);
     return OTT_OK;
 }
 
 ott_status auto_keys_choose(mem *account, process_group *pg, const device *d, config *cfg) {
     choice c = {.value = {""}};
-    if (process_group_is_leader(pg)) TRY(choose_all(account, d, cfg, &c));
+    if (process_group_is_leader(pg)) TRY(choose_values(account, d, cfg, &c));
     if (pg->size > 1) TRY(process_group_broadcast(pg, &c, sizeof c));
     for (int i = 0; i < KEYS; i++)
         if (*c.value[i]) TRY(config_set(cfg, keys[i], c.value[i]));

@@ -7,10 +7,10 @@
 
 #define MAIN_FILE "tokenizer.json"
 
-/* Tokenizer files, other than tokenizer.json, that transformers reads. */
-static const char *const companions[] = {
-    "tokenizer_config.json", "special_tokens_map.json", "added_tokens.json", "vocab.json", "merges.txt",
-    "tokenizer.model",       "chat_template.jinja",     "chat_template.json"};
+/* Tokenizer files that transformers reads. Only the first one must exist. */
+static const char *const files[] = {
+    MAIN_FILE,    "tokenizer_config.json", "special_tokens_map.json", "added_tokens.json", "vocab.json",
+    "merges.txt", "tokenizer.model",       "chat_template.jinja",     "chat_template.json"};
 
 static ott_status copy_one_file(mem *account, const char *from, const char *folder, const char *name,
                                 int64_t *copied) {
@@ -24,33 +24,31 @@ static ott_status copy_one_file(mem *account, const char *from, const char *fold
     return status;
 }
 
-static ott_status copy_folder(mem *account, const char *from, const char *folder, int64_t *copied) {
+static ott_status copy_tokenizer_folder(mem *account, const char *from, const char *folder, int64_t *copied) {
     char path[PATH_MAX];
-    TRY(file_join(from, MAIN_FILE, path));
-    TRY(copy_one_file(account, path, folder, MAIN_FILE, copied));
-    for (size_t i = 0; i < sizeof companions / sizeof *companions; i++) {
-        TRY(file_join(from, companions[i], path));
-        if (file_exists(path)) TRY(copy_one_file(account, path, folder, companions[i], copied));
+    for (size_t i = 0; i < sizeof files / sizeof *files; i++) {
+        TRY(file_join(from, files[i], path));
+        if (i == 0 || file_exists(path)) TRY(copy_one_file(account, path, folder, files[i], copied));
     }
     return OTT_OK;
 }
 
 /* A tokenizer.json is copied with its companion files; another file is copied alone, as tokenizer.json. */
-static ott_status copy_file(mem *account, const char *path, const char *folder, int64_t *copied) {
+static ott_status copy_tokenizer_file(mem *account, const char *path, const char *folder, int64_t *copied) {
     char from[PATH_MAX];
     const char *slash = strrchr(path, '/');
     if (strcmp(slash ? slash + 1 : path, MAIN_FILE) != 0)
         return copy_one_file(account, path, folder, MAIN_FILE, copied);
     snprintf(from, sizeof from, "%.*s", slash ? (int)(slash - path) + 1 : 1, slash ? path : ".");
-    return copy_folder(account, from, folder, copied);
+    return copy_tokenizer_folder(account, from, folder, copied);
 }
 
 ott_status export_tokenizer(mem *account, const config *cfg, const char *folder, int64_t *copied) {
     const char *path = cfg->data.tokenizer_path;
     *copied = 0;
     if (!*path || cfg->data.format == DATA_BYTES) return OTT_OK;
-    ott_status status = file_is_folder(path) ? copy_folder(account, path, folder, copied)
-                                             : copy_file(account, path, folder, copied);
+    ott_status status = file_is_folder(path) ? copy_tokenizer_folder(account, path, folder, copied)
+                                             : copy_tokenizer_file(account, path, folder, copied);
     if (status == OTT_OK) return OTT_OK;
     return status_context(status,
                           "data.tokenizer_path of the run (give another folder by --from, or an empty "

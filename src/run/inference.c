@@ -52,6 +52,7 @@ static ott_status check_base(const config *cfg, const char *path) {
                        path, str_show(base).text);
 }
 
+/* Makes a configuration for a Hugging Face or PEFT folder. */
 static ott_status describe_folder(mem *account, const char *path, const char *base, int64_t window,
                                   config *cfg) {
     char length[32];
@@ -68,24 +69,14 @@ static ott_status describe_folder(mem *account, const char *path, const char *ba
     return config_set(cfg, "train.seq_len", length);
 }
 
-/* Makes a configuration for a Hugging Face or PEFT folder. */
-static ott_status make_config(mem *account, const char *path, const char *base, int64_t window,
-                              config **out) {
-    static const char *const arguments[] = {"--train.mixed_precision=bf16", "--train.batch_size=1"};
-    config *cfg;
-    TRY(config_parse(account, NULL, 2, arguments, &cfg));
-    ott_status status = describe_folder(account, path, base, window, cfg);
-    if (status == OTT_OK)
-        *out = cfg;
-    else
-        config_close(cfg);
-    return status;
-}
-
 static ott_status find_model(mem *account, const char *path, const char *base, int64_t window, config **cfg,
                              char **checkpoint) {
+    static const char *const arguments[] = {"--train.mixed_precision=bf16", "--train.batch_size=1"};
     if (hub_name_is(path)) return hub_name_fail(path, path, "that ");
-    if (is_hugging_face(path)) return make_config(account, path, base, window, cfg);
+    if (is_hugging_face(path)) {
+        TRY(config_parse(account, NULL, 2, arguments, cfg));
+        return describe_folder(account, path, base, window, *cfg);
+    }
     TRY(checkpoint_find(account, path, path, checkpoint));
     TRY(checkpoint_config(account, *checkpoint, cfg));
     return base ? config_set(*cfg, "model.hf_path", base) : OTT_OK;
@@ -122,7 +113,7 @@ ott_status inference_read(mem *account, config *cfg, const char *checkpoint, inf
 
 /* ---- another precision ---- */
 
-static ott_status fail_precision(const char *name) {
+static ott_status fail_unknown_precision(const char *name) {
     int count;
     const recipe *table = recipe_table(&count);
     const char *names[32] = {"trained", "fp8"};
@@ -144,7 +135,7 @@ static ott_status set_precision(config *cfg, const char *name) {
     if (strcmp(name, "fp8") == 0) return config_set(cfg, "train.mixed_precision", "fp8");
     const char *own = recipe_canonical_name(name);
     const recipe *r = recipe_find(own ? own : name);
-    if (!r) return fail_precision(name);
+    if (!r) return fail_unknown_precision(name);
     /* Resets keys that change a recipe, and keys (but not filters) that choose its layers or steps. */
     static const char *const places[] = {"schedule", "module", "keep_first_layers", "keep_last_layers"};
     int count;
@@ -154,14 +145,6 @@ static ott_status set_precision(config *cfg, const char *name) {
     if (!recipe_gemm_is_fp8(r, GEMM_COUNT)) return config_set(cfg, "train.mixed_precision", r->name);
     TRY(config_set(cfg, "train.mixed_precision", "fp8"));
     return config_set(cfg, "float8.recipe_name", r->name);
-}
-
-/* Resets sharding and offload keys: some allow only some precisions, and inference uses one rank. */
-static ott_status forget_ranks(config *cfg) {
-    TRY(set_default(cfg, "float8", "enable_fsdp_float8_all_gather"));
-    TRY(set_default(cfg, "float8", "precompute_float8_dynamic_scale_for_fsdp"));
-    TRY(set_default(cfg, "train", "offload"));
-    return config_set(cfg, "float8.tensor_parallel", "true");
 }
 
 static ott_status apply_settings(config *cfg, const inference_choice *c) {
@@ -187,7 +170,11 @@ ott_status inference_choose(mem *account, config *cfg, const char *checkpoint, c
     bool was_delayed = checkpoint && is_delayed(out->convert.recipe);
     bool is_own = !choice->precision || strcmp(choice->precision, "trained") == 0;
     if (is_own && choice->setting_count == 0) return OTT_OK;
-    TRY(forget_ranks(cfg));
+    /* Resets sharding and offload keys: some allow only some precisions, and inference uses one rank. */
+    TRY(set_default(cfg, "float8", "enable_fsdp_float8_all_gather"));
+    TRY(set_default(cfg, "float8", "precompute_float8_dynamic_scale_for_fsdp"));
+    TRY(set_default(cfg, "train", "offload"));
+    TRY(config_set(cfg, "float8.tensor_parallel", "true"));
     TRY(set_precision(cfg, choice->precision));
     TRY(apply_settings(cfg, choice));
     TRY(config_check(cfg));
@@ -202,28 +189,22 @@ ott_status inference_choose(mem *account, config *cfg, const char *checkpoint, c
         r->name);
 }
 
-/* ---- loading ---- */
-
-static int64_t count_codes(const model *m) {
-    int64_t count = 0;
-    for (int i = 0; i < m->all_parameter_count; i++)
-        if (m->all_parameters[i]->codes) count += m->all_parameters[i]->experts;
-    return count;
-}
-
 static ott_status convert_for_inference(const inference_plan *p, model *m) {
     return p->convert.recipe ? model_convert(m, &p->convert, NULL) : OTT_OK;
 }
 
 /* Loads the weights. Layers that the checkpoint lists as fallen back are then converted to high precision. */
-static ott_status load_weights(const inference_plan *p, model *m, const logger *log) {
+static ott_status load_inference_weights(const inference_plan *p, model *m, const logger *log) {
     run_state state;
     bool fell_back;
     if (!p->checkpoint) {
+        int64_t kept = 0; /* FP8 matrices */
         TRY(hf_model_load(m, p->cfg->model.hf_path));
+        for (int i = 0; i < m->all_parameter_count; i++)
+            if (m->all_parameters[i]->codes) kept += m->all_parameters[i]->experts;
         if (p->cfg->train.frozen_dtype == FROZEN_FP8)
             log_info(log, "%s: %lld matrices stay in FP8, as in the folder", p->cfg->model.hf_path,
-                     (long long)count_codes(m));
+                     (long long)kept);
         return *p->cfg->peft.path ? peft_load(m, p->cfg->peft.path) : OTT_OK;
     }
     TRY(checkpoint_load(m, log, NULL, p->checkpoint, &state, &fell_back));
@@ -237,7 +218,7 @@ ott_status inference_open(const inference_plan *p, device *d, int64_t positions,
     own.frozen_convert = &p->convert;
     TRY(model_open(d, &own, MODEL_INFERENCE, positions, &m));
     ott_status status = convert_for_inference(p, m);
-    if (status == OTT_OK) status = load_weights(p, m, log);
+    if (status == OTT_OK) status = load_inference_weights(p, m, log);
     if (status == OTT_OK)
         *out = m;
     else

@@ -1,7 +1,6 @@
 /* run/loop: runs the steps of a training run: validates, saves, stops, and writes the summary. */
 #include "run/loop.h"
 #include "run/parts.h"
-#include "backend/backend.h"
 #include "base/clock.h"
 #include "data/phases.h"
 #include "report/report.h"
@@ -12,8 +11,6 @@
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
-
-/* ---- requests to stop ---- */
 
 /* Cancellation callback: true if a stop was requested. With several ranks it is false as soon as the first
    step starts, because all ranks must end after the same step. */
@@ -64,15 +61,6 @@ static ott_status save_last(run *r) {
     return checkpoint_writer_wait(r->writer);
 }
 
-static ott_status log_command(const run *r) {
-    str command = {.account = r->account};
-    resume_command(&r->folder, &command);
-    ott_status status = str_finish(&command);
-    if (status == OTT_OK) log_info(r->log, "Resume with: %s", command.text);
-    str_free(&command);
-    return status;
-}
-
 /* Ends the run on a stop request. Saves even if periodic checkpoints are off. */
 static ott_status save_and_stop(run *r) {
     long long step = (long long)r->trainer->run.step;
@@ -84,7 +72,12 @@ static ott_status save_and_stop(run *r) {
         log_info(r->log, "Shutdown requested at step %lld — saving emergency checkpoint", step);
     if (!there) TRY(save(r));
     TRY(checkpoint_writer_wait(r->writer));
-    return log_command(r);
+    str command = {.account = r->account};
+    resume_command(&r->folder, &command);
+    ott_status status = str_finish(&command);
+    if (status == OTT_OK) log_info(r->log, "Resume with: %s", command.text);
+    str_free(&command);
+    return status;
 }
 
 static ott_status validate(run *r) {
@@ -95,10 +88,17 @@ static ott_status validate(run *r) {
     return progress_validation(&r->progress, r->trainer, &e, clock_seconds() - started);
 }
 
-/* Logs a skipped step as KempnerForge does. For a finite loss, names where the gradient is not finite. */
-static void log_nonfinite(const run *r, const step_result *s, const char *gradient, const char *where) {
+/* Logs a step that was skipped because of a non-finite value, as KempnerForge does. For a finite loss, names
+   where the gradient is not finite. Too many such steps in a row end the run. */
+static ott_status handle_nonfinite(run *r, const step_result *s) {
+    char where[224], gradient[160];
     const run_state *state = &r->trainer->run;
     const run_history *h = &r->progress.history;
+    TRY(trainer_find_gradient(r->trainer, gradient));
+    TRY(trainer_find_nonfinite(r->trainer, where));
+    if (!where[0])
+        snprintf(where, sizeof where, "%s%s",
+                 *gradient ? "gradient of " : "the gradient norm (every module is finite)", gradient);
     if (isfinite(s->loss))
         log_warning(r->log,
                     "NaN/Inf gradient%s%s at step %lld (consecutive=%lld, loss=%.4f): step skipped, first "
@@ -111,18 +111,6 @@ static void log_nonfinite(const run *r, const step_result *s, const char *gradie
                     "skipped, first non-finite value: %s",
                     (long long)state->step, (long long)state->nan_steps, h->last_good_loss,
                     (long long)h->last_good_step, where);
-}
-
-/* Logs a step that was skipped because of a non-finite value. Too many such steps in a row end the run. */
-static ott_status handle_nonfinite(run *r, const step_result *s) {
-    char where[224], gradient[160];
-    const run_state *state = &r->trainer->run;
-    TRY(trainer_find_gradient(r->trainer, gradient));
-    TRY(trainer_find_nonfinite(r->trainer, where));
-    if (!where[0])
-        snprintf(where, sizeof where, "%s%s",
-                 *gradient ? "gradient of " : "the gradient norm (every module is finite)", gradient);
-    log_nonfinite(r, s, gradient, where);
     if (state->nan_steps < r->cfg->train.max_consecutive_nan) return OTT_OK;
     double loss = fabs(s->loss); /* avoids the text -nan */
     return status_fail(
@@ -262,13 +250,8 @@ static ott_status run_steps(run *r) {
 
 /* ---- the end ---- */
 
-/* Name of the run in reports: the last part of its folder's path. */
-static const char *run_label(const run *r) {
-    const char *slash = strrchr(r->folder.path, '/');
-    return slash && slash[1] ? slash + 1 : r->folder.path;
-}
-
-static ott_status write_summary(run *r) {
+static ott_status write_run_summary(run *r) {
+    const char *slash = strrchr(r->folder.path, '/'); /* reports name a run by the last part of its folder */
     run_history *h = &r->progress.history;
     report_phase sum = run_history_sum(h);
     const trainer *t = r->trainer;
@@ -277,7 +260,7 @@ static ott_status write_summary(run *r) {
     note_memory(r);
     TRY(run_keep_folder(r));
     return report_summary_write(r->account, r->folder.path,
-                                &(report_summary){.label = run_label(r),
+                                &(report_summary){.label = slash && slash[1] ? slash + 1 : r->folder.path,
                                                   .precision = config_word(r->cfg, "train.mixed_precision"),
                                                   .recipe = r->cfg->train.mixed_precision == PRECISION_FP8
                                                                 ? r->precision.fp8.name
@@ -308,27 +291,11 @@ ott_status run_loop(mem *account, const logger *log, config *cfg, const train_ho
     r.log = &r.process_group.log;
     r.cancellation = (cancellation){.log = r.log, .stop = has_stop_request, .user = &r};
     TRY_OUT(run_open(&r));
-    run_log_write_start(&(run_log_start){.log = r.log,
-                                         .mesh = &r.process_group.mesh,
-                                         .cfg = cfg,
-                                         .precision = &r.precision,
-                                         .notes = &r.notes,
-                                         .trainer = r.trainer,
-                                         .need = &r.need,
-                                         .need_fp8 = &r.need_fp8,
-                                         .peak_flops = r.progress.peak_flops,
-                                         .peak_unit = backend_peak_unit(r.device, run_product_format(&r))});
+    run_log_write_start(&r);
     TRY_OUT(run_steps(&r));
     TRY_OUT(profile_finish(r.profile));
-    TRY_OUT(write_summary(&r));
-    if (!r.stopped)
-        run_log_write_end(&(run_log_end){.log = r.log,
-                                         .cfg = cfg,
-                                         .trainer = r.trainer,
-                                         .history = &r.progress.history,
-                                         .planned_bytes = r.need.total,
-                                         .shard_ranks = r.process_group.shard->size,
-                                         .has_saved = r.saved_step >= 0});
+    TRY_OUT(write_run_summary(&r));
+    if (!r.stopped) run_log_write_end(&r);
     TRY_OUT(process_group_barrier(&r.process_group)); /* no rank ends before the last checkpoint is written */
 out:
     if (status != OTT_OK) process_group_abort(&r.process_group, status);

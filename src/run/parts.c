@@ -8,11 +8,10 @@
 #include "run/auto_keys.h"
 #include "run/folder/shared_folder.h"
 #include "run/freezing.h"
-#include "run/resume_rows.h"
 #include "run/run.h"
 #include <stdio.h>
 
-static ott_status open_device(run *r) {
+static ott_status open_run_device(run *r) {
     const config *cfg = r->cfg;
     TRY(precision_read_recipe(cfg, &r->precision));
     const backend_choice choice = {.name = cfg->train.device,
@@ -26,25 +25,16 @@ static ott_status open_device(run *r) {
                           config_where(cfg, "train.device"));
 }
 
-/* Rank 0 creates and locks the run folder and broadcasts its path. */
-static ott_status open_folder(run *r) {
-    str path = {.account = r->account}, checkpoints = {.account = r->account};
-    ott_status status = OTT_OK;
-    if (process_group_is_leader(&r->process_group))
-        TRY(run_folder_open(r->account, r->log, r->cfg, &r->folder));
+/* Sets *path on every rank to rank 0's *path, which may be NULL. */
+static ott_status share_path(run *r, char **path) {
+    str text = {.account = r->account};
     if (r->process_group.size == 1) return OTT_OK;
-    str_append(&path, r->folder.path ? r->folder.path : "");
-    str_append(&checkpoints, r->folder.checkpoints ? r->folder.checkpoints : "");
-    TRY_OUT(process_group_broadcast_text(&r->process_group, &path));
-    TRY_OUT(process_group_broadcast_text(&r->process_group, &checkpoints));
-    if (process_group_is_leader(&r->process_group)) goto out;
-    r->folder = (run_folder){.account = r->account, .lock = -1};
-    TRY_OUT(config_set(r->cfg, "run.dir", path.text));
-    TRY_OUT(mem_strdup(r->account, path.text, &r->folder.path));
-    TRY_OUT(mem_strdup(r->account, checkpoints.text, &r->folder.checkpoints));
-out:
-    str_free(&path);
-    str_free(&checkpoints);
+    str_append(&text, *path ? *path : "");
+    ott_status status = str_finish(&text);
+    if (status == OTT_OK) status = process_group_broadcast_text(&r->process_group, &text);
+    if (status == OTT_OK && !process_group_is_leader(&r->process_group) && text.length > 0)
+        status = mem_strdup(r->account, text.text, path);
+    str_free(&text);
     return status;
 }
 
@@ -56,13 +46,6 @@ static ott_status collect_errors(run *r) {
     return config_collect(r->cfg, hub_name_check(r->cfg, "data.tokenizer_path", r->cfg->data.tokenizer_path));
 }
 
-/* Checks that all ranks see the run folder, and the checkpoint folder if it is outside the run folder. */
-static ott_status check_folder(run *r) {
-    TRY(shared_folder_check(&r->process_group, r->folder.path, "run.dir"));
-    if (file_is_inside(r->folder.checkpoints, r->folder.path)) return OTT_OK;
-    return shared_folder_check(&r->process_group, r->folder.checkpoints, "checkpoint.dir");
-}
-
 static ott_status write_config(const run *r) {
     char path[PATH_MAX];
     str text = {.account = r->account};
@@ -71,17 +54,6 @@ static ott_status write_config(const run *r) {
     if (status == OTT_OK) status = file_write_atomic(path, text.text, text.length);
     str_free(&text);
     return status;
-}
-
-/* Loads or initializes the weights, unless the weights come from a checkpoint. */
-static ott_status load_start(run *r) {
-    const char *folder = r->cfg->model.hf_path, *quantization = r->notes.quantization;
-    if (r->start.checkpoint && !r->start.exclusions.no_model) return OTT_OK;
-    TRY(run_load_initial_weights(r->trainer->m, r->cfg, r->process_group.threads));
-    if (*folder && !r->cfg->model.reduce)
-        log_info(r->log, "Loaded the weights of %s%s%s%s", folder,
-                 *quantization ? ", dequantized from FP8 (" : "", quantization, *quantization ? ")" : "");
-    return OTT_OK;
 }
 
 static ott_status decide_memory_check(run *r) {
@@ -110,33 +82,6 @@ static ott_status check_files(run *r) {
     return status;
 }
 
-static ott_status open_sources(run *r) {
-    r->sources.account = r->account;
-    TRY(sources_open(&r->files, r->log, r->start.checkpoint, &r->sources));
-    checkpoint_writer_keep_sources(r->writer, r->sources.text);
-    return OTT_OK;
-}
-
-/* Rank 0 looks for the checkpoint and broadcasts the resume point. */
-static ott_status find_start(run *r) {
-    str path = {.account = r->account};
-    if (process_group_is_leader(&r->process_group)) TRY(resume_find(r->log, r->cfg, &r->folder, &r->start));
-    if (r->process_group.size == 1) return OTT_OK;
-    str_append(&path, r->start.checkpoint ? r->start.checkpoint : "");
-    ott_status status = str_finish(&path);
-    if (status == OTT_OK) status = process_group_broadcast_text(&r->process_group, &path);
-    if (status == OTT_OK && !process_group_is_leader(&r->process_group)) {
-        r->start = (resume_point){.metrics = -1};
-        if (path.length > 0) status = mem_strdup(r->account, path.text, &r->start.checkpoint);
-    }
-    str_free(&path);
-    TRY(status);
-    TRY(process_group_broadcast(&r->process_group, &r->start.exclusions, sizeof r->start.exclusions));
-    TRY(process_group_broadcast(&r->process_group, &r->start.rows, sizeof r->start.rows));
-    TRY(process_group_broadcast(&r->process_group, &r->start.step_rows, sizeof r->start.step_rows));
-    return process_group_broadcast(&r->process_group, &r->start.step, sizeof r->start.step);
-}
-
 /* Adjusts grad_accum_steps and max_steps of a resumed run to its number of ranks, which may have changed. */
 static ott_status fit_rows(run *r) {
     if (!*r->cfg->checkpoint.load_path) return OTT_OK;
@@ -148,7 +93,14 @@ static ott_status fit_rows(run *r) {
 
 static ott_status open_trainer(run *r) {
     trainer_options options;
-    TRY(find_start(r));
+    /* Rank 0 looks for the checkpoint and broadcasts the resume point. */
+    r->start = (resume_point){.metrics = -1};
+    if (process_group_is_leader(&r->process_group)) TRY(resume_find(r->log, r->cfg, &r->folder, &r->start));
+    TRY(share_path(r, &r->start.checkpoint));
+    TRY(process_group_broadcast(&r->process_group, &r->start.exclusions, sizeof r->start.exclusions));
+    TRY(process_group_broadcast(&r->process_group, &r->start.rows, sizeof r->start.rows));
+    TRY(process_group_broadcast(&r->process_group, &r->start.step_rows, sizeof r->start.step_rows));
+    TRY(process_group_broadcast(&r->process_group, &r->start.step, sizeof r->start.step));
     TRY(fit_rows(r));
     TRY(run_trainer_options(r->cfg, &r->precision, r->start.step, &options));
     options.run_group = r->process_group.all;
@@ -162,7 +114,14 @@ static ott_status open_trainer(run *r) {
     r->trainer->cx.cancellation = r->trainer->m->cancellation = &r->cancellation;
     TRY(checkpoint_writer_open(r->trainer->m, r->log, r->cfg, r->folder.checkpoints, r->process_group.savers,
                                &r->writer));
-    TRY(load_start(r));
+    /* Loads or initializes the weights, unless the weights come from a checkpoint. */
+    const char *folder = r->cfg->model.hf_path, *quantization = r->notes.quantization;
+    if (!r->start.checkpoint || r->start.exclusions.no_model) {
+        TRY(run_load_initial_weights(r->trainer->m, r->cfg, r->process_group.threads));
+        if (*folder && !r->cfg->model.reduce)
+            log_info(r->log, "Loaded the weights of %s%s%s%s", folder,
+                     *quantization ? ", dequantized from FP8 (" : "", quantization, *quantization ? ")" : "");
+    }
     return resume_load(r->trainer, r->cfg, &r->start);
 }
 
@@ -252,7 +211,7 @@ ott_status run_keep_folder(run *r) {
 }
 
 ott_status run_open(run *r) {
-    TRY(open_device(r));
+    TRY(open_run_device(r));
     config_collect_begin(r->cfg); /* collects all errors, before data or weights are read */
     ott_status status = collect_errors(r), collected = config_collect_end(r->cfg);
     TRY(status == OTT_OK ? collected : status);
@@ -267,10 +226,23 @@ ott_status run_open(run *r) {
                   &r->validation_data));
     TRY(precision_plan_read(r->cfg, &r->precision)); /* max_steps, maybe set by data_open, sets the phases */
     TRY(check_files(r));
-    TRY(open_folder(r));
-    TRY(check_folder(r));
+    /* Rank 0 creates and locks the run folder and broadcasts its path. */
+    bool leads = process_group_is_leader(&r->process_group);
+    if (leads)
+        TRY(run_folder_open(r->account, r->log, r->cfg, &r->folder));
+    else
+        r->folder = (run_folder){.account = r->account, .lock = -1};
+    TRY(share_path(r, &r->folder.path));
+    TRY(share_path(r, &r->folder.checkpoints));
+    if (!leads) TRY(config_set(r->cfg, "run.dir", r->folder.path));
+    /* Checks that all ranks see the run folder, and the checkpoint folder if it is outside the run folder. */
+    TRY(shared_folder_check(&r->process_group, r->folder.path, "run.dir"));
+    if (!file_is_inside(r->folder.checkpoints, r->folder.path))
+        TRY(shared_folder_check(&r->process_group, r->folder.checkpoints, "checkpoint.dir"));
     TRY(open_trainer(r));
-    TRY(open_sources(r));
+    r->sources.account = r->account;
+    TRY(sources_open(&r->files, r->log, r->start.checkpoint, &r->sources));
+    checkpoint_writer_keep_sources(r->writer, r->sources.text);
     if (process_group_is_leader(&r->process_group)) TRY(resume_finalize(r->log, &r->folder, &r->start));
     TRY(open_progress(r));
     TRY(open_health(r));

@@ -8,6 +8,7 @@
 #include "tensor/dry_run.h"
 #include "tensor/group/group_host.h"
 #include "tensor/host.h"
+#include <stddef.h>
 #include <stdio.h>
 #include <string.h>
 #include <unistd.h>
@@ -22,35 +23,26 @@ static void log_marked(void *user, ott_log_level level, const char *text) {
     log_line(pg->parent_log, level, "[rank%d]:%s", pg->rank, text);
 }
 
-static ott_status check_log_rank(const process_group *pg, const config *cfg) {
-    if (pg->size == 1 || cfg->metrics.log_rank < pg->size) return OTT_OK;
-    return status_fail(OTT_ERR_CONFIG, "%s: the run has %d ranks: give 0 to %d, or -1 for all",
-                       config_where(cfg, "metrics.log_rank"), pg->size, pg->size - 1);
-}
-
-static ott_status join_ranks(process_group *pg) {
-    launch l;
-    TRY(launch_read(&l));
-    if (!l.uses_mpi) return OTT_OK;
-    TRY(mpi_join(&pg->rank, &pg->size));
-    pg->local_rank = l.local_rank;
-    pg->local_ranks = l.local_size;
-    if (pg->threads == 0) pg->threads = launch_threads(&l, pool_cores(), (int)sysconf(_SC_NPROCESSORS_ONLN));
-    return launch_check_joined(&l, pg->size);
-}
-
+/* Groups of one rank, until process_group_open. */
 static void use_self_groups(process_group *pg) {
-    pg->all = comm_self();
-    pg->data = pg->shard = pg->replicate = pg->stages = pg->tensor = pg->context = pg->savers = pg->control =
-        pg->all;
-    pg->experts = pg->expert_shard = pg->all;
+    pg->all = pg->control = pg->data = pg->shard = pg->replicate = pg->stages = comm_self();
+    pg->tensor = pg->context = pg->savers = pg->experts = pg->expert_shard = comm_self();
 }
 
 ott_status process_group_join(mem *account, const logger *log, const config *cfg, process_group *pg) {
     *pg = (process_group){.account = account, .size = 1, .log = log ? *log : (logger){0}};
     use_self_groups(pg);
     pg->threads = (int)cfg->train.threads;
-    TRY(join_ranks(pg));
+    launch l;
+    TRY(launch_read(&l));
+    if (l.uses_mpi) {
+        TRY(mpi_join(&pg->rank, &pg->size));
+        pg->local_rank = l.local_rank;
+        pg->local_ranks = l.local_size;
+        if (pg->threads == 0)
+            pg->threads = launch_threads(&l, pool_cores(), (int)sysconf(_SC_NPROCESSORS_ONLN));
+        TRY(launch_check_joined(&l, pg->size));
+    }
     pg->parent_log = log;
     pg->log = log ? *log : (logger){0};
     if (cfg->metrics.log_rank == -1 && pg->size > 1)
@@ -67,7 +59,11 @@ static ott_status arrange_mesh(process_group *pg, config *cfg) {
 }
 
 ott_status process_group_make_mesh(process_group *pg, config *cfg) {
-    TRY(config_collect(cfg, check_log_rank(pg, cfg)));
+    bool is_logged = pg->size == 1 || cfg->metrics.log_rank < pg->size;
+    TRY(config_collect(
+        cfg, is_logged ? OTT_OK
+                       : status_fail(OTT_ERR_CONFIG, "%s: the run has %d ranks: give 0 to %d, or -1 for all",
+                                     config_where(cfg, "metrics.log_rank"), pg->size, pg->size - 1)));
     return config_collect(cfg, arrange_mesh(pg, cfg));
 }
 
@@ -112,33 +108,36 @@ static ott_status open_dry_run_group(const process_group *pg, mesh_set dimension
 }
 
 /* All groups, in the order in which every rank opens them. */
-enum { GROUPS = 10 };
+static const struct {
+    size_t member; /* offset of the group in process_group */
+    mesh_set set;
+    const char *name;
+} groups[] = {{offsetof(process_group, all), MESH_ALL, ""},
+              {offsetof(process_group, data), MESH_DATA, "data"},
+              {offsetof(process_group, shard), MESH_SHARD, "dp_shard"},
+              {offsetof(process_group, replicate), MESH_SET(DP_REPLICATE), "dp_replicate"},
+              {offsetof(process_group, stages), MESH_SET(PP), "pp"},
+              {offsetof(process_group, tensor), MESH_SET(TP), "tp"},
+              {offsetof(process_group, context), MESH_SET(CP), "cp"},
+              {offsetof(process_group, savers), MESH_ALL & ~MESH_SET(DP_REPLICATE), "checkpoints"},
+              {offsetof(process_group, experts), MESH_SET(EP), "ep"},
+              {offsetof(process_group, expert_shard), MESH_SET(DP_SHARD), "dp_shard of experts"}};
+enum { GROUPS = sizeof groups / sizeof *groups };
 
-static const mesh_set group_sets[GROUPS] = {
-    MESH_ALL,     MESH_DATA,         MESH_SHARD,   MESH_SET(DP_REPLICATE),
-    MESH_SET(PP), MESH_SET(TP),      MESH_SET(CP), MESH_ALL & ~MESH_SET(DP_REPLICATE),
-    MESH_SET(EP), MESH_SET(DP_SHARD)};
-static const char *const group_names[GROUPS] = {
-    "", "data", "dp_shard", "dp_replicate", "pp", "tp", "cp", "checkpoints", "ep", "dp_shard of experts"};
-
-static void list_groups(process_group *pg, group **out[GROUPS]) {
-    group **groups[GROUPS] = {&pg->all,    &pg->data,    &pg->shard,  &pg->replicate, &pg->stages,
-                              &pg->tensor, &pg->context, &pg->savers, &pg->experts,   &pg->expert_shard};
-    memcpy(out, groups, sizeof groups);
+static group **group_at(process_group *pg, int i) {
+    return (group **)(void *)((char *)pg + groups[i].member);
 }
 
 /* Number of ranks of group i, 1 for a group that is not opened. Without ep, `shard` replaces expert_shard. */
 static int64_t size_of_group(const mesh *m, int i) {
-    bool of_experts = group_sets[i] == MESH_SET(DP_SHARD);
-    return of_experts && m->size[MESH_EP] == 1 ? 1 : mesh_group_size(m, group_sets[i]);
+    bool of_experts = groups[i].set == MESH_SET(DP_SHARD);
+    return of_experts && m->size[MESH_EP] == 1 ? 1 : mesh_group_size(m, groups[i].set);
 }
 
 static ott_status open_groups(process_group *pg, group_opener open) {
-    group **groups[GROUPS];
-    list_groups(pg, groups);
     for (int i = 0; i < GROUPS; i++)
         if (size_of_group(&pg->mesh, i) > 1) /* every rank opens the same groups */
-            TRY(open(pg, group_sets[i], group_names[i], groups[i]));
+            TRY(open(pg, groups[i].set, groups[i].name, group_at(pg, i)));
     return OTT_OK;
 }
 
@@ -182,11 +181,9 @@ int64_t process_group_bytes(const mesh *m) {
 }
 
 void process_group_close(process_group *pg) {
-    group **groups[GROUPS];
     if (pg->size <= 1) return;
-    list_groups(pg, groups);
     for (int i = 0; i < GROUPS; i++)
-        if (*groups[i] != comm_self()) group_close(*groups[i]);
+        if (*group_at(pg, i) != comm_self()) group_close(*group_at(pg, i));
     if (pg->control != pg->all && pg->control != comm_self()) group_close(pg->control);
     mem_free(pg->account, pg->control_buffer);
 }
@@ -284,18 +281,24 @@ ott_status process_group_check_files(process_group *pg, const char *text) {
     return share_failure(pg, status);
 }
 
-/* Finds the next "key = value" line of a TOML text, copies it without its comment, and advances *text.
-   `section` = the line's section and a dot. False at the end of the text. */
-static bool next_value(const char **text, char section[64], char line[256]) {
+/* A "key = value" line of a TOML text, without its comment, and the section that it is in. */
+typedef struct toml_line {
+    const char *section, *text;
+    int section_length, length;
+} toml_line;
+
+/* Finds the next "key = value" line and advances *text. False at the end of the text. */
+static bool next_line(const char **text, toml_line *out) {
     while (**text) {
-        int length = (int)strcspn(*text, "\n");
-        snprintf(line, 256, "%.*s", length, *text);
-        *text += length + ((*text)[length] == '\n');
-        if (line[0] == '[')
-            snprintf(section, 64, "%.*s.", (int)strcspn(line + 1, "]"), line + 1);
-        else if (line[0] && line[0] != '#') {
-            char *comment = strstr(line, "  # ");
-            if (comment) *comment = '\0';
+        const char *line = *text, *comment = strstr(line, "  # ");
+        int length = (int)strcspn(line, "\n");
+        *text += length + (line[length] == '\n');
+        if (*line == '[') {
+            out->section = line + 1;
+            out->section_length = (int)strcspn(line + 1, "]");
+        } else if (length > 0 && *line != '#') {
+            out->text = line;
+            out->length = comment && comment < line + length ? (int)(comment - line) : length;
             return true;
         }
     }
@@ -304,12 +307,12 @@ static bool next_value(const char **text, char section[64], char line[256]) {
 
 /* Both configurations list all keys in the same order, so their lines can be compared one by one. */
 static ott_status compare_values(const char *own, const char *leaders) {
-    char section[64] = "", other_section[64] = "", value[256], other[256];
-    while (next_value(&own, section, value) && next_value(&leaders, other_section, other))
-        if (strcmp(value, other) != 0)
-            return status_fail(OTT_ERR_CONFIG,
-                               "%s%s, and on rank 0 %s%s: all ranks need the same configuration", section,
-                               value, other_section, other);
+    toml_line a = {.section = ""}, b = a;
+    while (next_line(&own, &a) && next_line(&leaders, &b))
+        if (a.length != b.length || memcmp(a.text, b.text, (size_t)a.length) != 0)
+            return status_fail(
+                OTT_ERR_CONFIG, "%.*s.%.*s, and on rank 0 %.*s.%.*s: all ranks need the same configuration",
+                a.section_length, a.section, a.length, a.text, b.section_length, b.section, b.length, b.text);
     return OTT_OK;
 }
 
@@ -332,12 +335,10 @@ ott_status process_group_barrier(process_group *pg) {
 }
 
 ott_status process_group_abort(process_group *pg, ott_status code) {
-    group **groups[GROUPS];
     if (pg->size == 1) return code;
     if (code != OTT_ERR_RANK) status_context(code, "rank %d", pg->rank); /* an OTT_ERR_RANK names a rank */
     mpi_give_up(code, status_text());
-    list_groups(pg, groups);
     for (int i = 0; i < GROUPS; i++)
-        if (*groups[i]) group_abandon(*groups[i]);
+        if (*group_at(pg, i)) group_abandon(*group_at(pg, i));
     return code;
 }

@@ -42,9 +42,8 @@ typedef struct process_group {
     const logger *parent_log;
 } process_group;
 
-/* Joins the ranks that a launcher started; without a launcher, makes a group of one rank. Sets rank, size,
-   local_rank, local_ranks, threads and log. No function may communicate before process_group_open. Do not
-   move *pg afterwards. `log` is borrowed. */
+/* Joins the ranks that a launcher started, or makes a group of one rank. Sets rank, size, local_rank,
+   local_ranks, threads and log. Only process_group_open allows communication. Do not move *pg. */
 ott_status process_group_join(mem *account, const logger *log, const config *cfg, process_group *pg);
 /* Arranges the ranks in a mesh by distributed.*. Sets the values of cfg that depend on the number of ranks;
    distributed.fit may change the mesh's sizes. Errors are collected (config_collect): pg->mesh is valid only

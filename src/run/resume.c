@@ -9,15 +9,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* ---- finding ---- */
-
-static ott_status start_new_run(const logger *log, const run_folder *folder) {
-    log_info(log, "checkpoint.load_path = auto: %s has no checkpoint, so the run starts from scratch%s",
-             folder->checkpoints,
-             folder->attempted ? "; the metrics of the earlier attempt are replaced" : "");
-    return OTT_OK;
-}
-
 /* Finds the newest checkpoint of this run (*is_own = true), else the checkpoint that the run started from. */
 static ott_status find_latest(const logger *log, const run_folder *folder, bool automatic, char **out,
                               bool *is_own) {
@@ -26,18 +17,16 @@ static ott_status find_latest(const logger *log, const run_folder *folder, bool 
     *is_own = any;
     if (!any && *folder->record.origin)
         return checkpoint_find(folder->account, folder->record.origin, folder->checkpoints, out);
-    if (!any && automatic) return start_new_run(log, folder);
+    if (!any && automatic) {
+        log_info(log, "checkpoint.load_path = auto: %s has no checkpoint, so the run starts from scratch%s",
+                 folder->checkpoints,
+                 folder->attempted ? "; the metrics of the earlier attempt are replaced" : "");
+        return OTT_OK;
+    }
     return checkpoint_find(folder->account, "latest", folder->checkpoints, out);
 }
 
 /* ---- excluded parts ---- */
-
-static bool excludes_part(const config *cfg, const char *part) {
-    const config_list *list = &cfg->checkpoint.exclude_from_loading;
-    for (int64_t i = 0; i < list->count; i++)
-        if (strcmp(list->items[i], part) == 0) return true;
-    return false;
-}
 
 static const struct {
     const char *name; /* name of the part in checkpoint.exclude_from_loading */
@@ -53,15 +42,12 @@ enum { PARTS = sizeof parts / sizeof *parts };
 /* The configuration can exclude parts of another run's checkpoint, but not of the run's own checkpoints. */
 static checkpoint_exclusions choose_exclusions(const config *cfg, bool is_own) {
     checkpoint_exclusions exclusions = {.any_frozen = cfg->checkpoint.ignore_freeze_mismatch};
-    for (int i = 0; i < PARTS; i++)
-        *(bool *)((char *)&exclusions + parts[i].left_out) = !is_own && excludes_part(cfg, parts[i].name);
+    const config_list *list = &cfg->checkpoint.exclude_from_loading;
+    for (int i = 0; i < PARTS && !is_own; i++)
+        for (int64_t k = 0; k < list->count; k++)
+            if (strcmp(list->items[k], parts[i].name) == 0)
+                *(bool *)((char *)&exclusions + parts[i].left_out) = true;
     return exclusions;
-}
-
-/* Rows per step; 0 if unknown. For old checkpoints without step_rows: all rows divided by all steps. */
-static int64_t step_rows(const run_state *s) {
-    if (s->step_rows > 0 || s->step == 0) return s->step_rows;
-    return s->samples % s->step == 0 ? s->samples / s->step : 0;
 }
 
 ott_status resume_find(const logger *log, const config *cfg, const run_folder *folder, resume_point *out) {
@@ -79,7 +65,9 @@ ott_status resume_find(const logger *log, const config *cfg, const run_folder *f
     out->exclusions = choose_exclusions(cfg, is_own);
     out->step = out->exclusions.no_counters ? 0 : state.step;
     out->rows = out->exclusions.no_data ? 0 : state.samples;
-    out->step_rows = step_rows(&state);
+    out->step_rows = state.step_rows;
+    if (state.step_rows == 0 && state.step > 0 && state.samples % state.step == 0)
+        out->step_rows = state.samples / state.step; /* an old checkpoint: all rows divided by all steps */
     return OTT_OK;
 }
 
@@ -87,8 +75,6 @@ void resume_close(mem *account, resume_point *p) {
     mem_free(account, p->checkpoint);
     *p = (resume_point){0};
 }
-
-/* ---- the configuration of the resumed run ---- */
 
 /* Resolves checkpoint.load_path without opening the run folder. */
 static ott_status find_early(mem *account, const config *cfg, char **out) {
@@ -170,26 +156,23 @@ ott_status resume_load(trainer *t, const config *cfg, const resume_point *p) {
 
 /* ---- the folder, and the command to resume ---- */
 
-/* Copies metrics.jsonl to a file for the abandoned branch. Its curve is complete: it begins at step 1. */
-static ott_status copy_metrics(const logger *log, const run_folder *f, int64_t branch) {
+/* Abandons the checkpoints after `step` (-1: all). First copies metrics.jsonl, whose curve begins at step 1,
+   to a file for the abandoned branch, so that a crash loses no metrics. */
+static ott_status leave_branch(const logger *log, const run_folder *f, int64_t step) {
     char from[PATH_MAX], to[PATH_MAX];
     file_reader reader;
-    TRY(file_join(f->path, "metrics.jsonl", from));
-    TRY(file_path(to, "%s/metrics-abandoned-%" PRId64 ".jsonl", f->path, branch));
-    if (!file_exists(from)) return OTT_OK;
-    TRY(file_reader_open(from, &reader));
-    ott_status status = file_copy(f->account, &reader, to);
-    file_reader_close(&reader);
-    if (status == OTT_OK) log_info(log, "The metrics of the abandoned branch are in %s", to);
-    return status;
-}
-
-/* Abandons the checkpoints after `step` (-1: all). First copies the metrics, so that a crash loses none. */
-static ott_status leave_branch(const logger *log, const run_folder *f, int64_t step) {
     int64_t branch;
     TRY(checkpoint_run_branch_to_abandon(f->account, f->checkpoints, step, &branch));
     if (branch == 0) return OTT_OK;
-    TRY(copy_metrics(log, f, branch));
+    TRY(file_join(f->path, "metrics.jsonl", from));
+    TRY(file_path(to, "%s/metrics-abandoned-%" PRId64 ".jsonl", f->path, branch));
+    if (file_exists(from)) {
+        TRY(file_reader_open(from, &reader));
+        ott_status status = file_copy(f->account, &reader, to);
+        file_reader_close(&reader);
+        TRY(status);
+        log_info(log, "The metrics of the abandoned branch are in %s", to);
+    }
     return checkpoint_run_rewind(f->account, log, f->checkpoints, step);
 }
 

@@ -19,9 +19,8 @@ typedef struct resume_point {
    if there is a checkpoint, else a start from scratch. Close *out with resume_close, even on failure. */
 ott_status resume_find(const logger *log, const config *cfg, const run_folder *folder, resume_point *out);
 void resume_close(mem *account, resume_point *p);
-/* Reads the configuration of the resumed run, before the run's folder is opened. Close *out with
-   config_close. *out = NULL if no run is resumed or the checkpoint cannot be read; resume_find reports the
-   error. */
+/* Reads the configuration of the resumed run before the run's folder is opened; *out = NULL if there is
+   none (resume_find reports errors). Close *out with config_close. */
 ott_status resume_config(mem *account, const config *cfg, config **out);
 /* Loads the checkpoint, if any. Logs its path and step, and the changed keys that can affect the losses. */
 ott_status resume_load(trainer *t, const config *cfg, const resume_point *p);
@@ -31,5 +30,11 @@ ott_status resume_load(trainer *t, const config *cfg, const resume_point *p);
 ott_status resume_finalize(const logger *log, run_folder *folder, resume_point *p);
 /* Appends the shell command that resumes the run in this folder. */
 void resume_command(const run_folder *folder, str *out);
+
+/* Changes train.grad_accum_steps so that a step has as many rows as before, also on another number of ranks;
+   if that is not possible or the configuration changes the batch, only logs both numbers. Then sets
+   train.max_steps from train.num_epochs. Call it on every rank. Defined in run/resume_rows.c. */
+ott_status resume_fit_rows(const logger *log, mem *account, config *cfg, const resume_point *p,
+                           const dataset *train);
 
 #endif

@@ -1,5 +1,5 @@
 /* run/resume_rows: keeps the global batch of a resumed run and counts the steps of its epochs. */
-#include "run/resume_rows.h"
+#include "run/resume.h"
 #include "data/data.h"
 
 /* True if the user has changed the global batch since the checkpoint was saved. */
@@ -10,20 +10,16 @@ static bool asks_otherwise(const config *before, const config *now) {
             now->train.grad_accum_steps != before->train.grad_accum_steps);
 }
 
-static bool pipeline_takes(const config *cfg, int64_t micro_batches) {
-    bool interleaved = cfg->distributed.pp > 1 && cfg->distributed.pp_schedule == PP_INTERLEAVED_1F1B;
-    return !interleaved || micro_batches % cfg->distributed.pp == 0;
-}
-
 static void keep_batch(const logger *log, const config *before, config *cfg, int64_t rows) {
-    int64_t now = config_step_rows(cfg), each = now / cfg->train.grad_accum_steps;
+    int64_t now = config_step_rows(cfg), each = now / cfg->train.grad_accum_steps, pp = cfg->distributed.pp;
+    bool interleaved = pp > 1 && cfg->distributed.pp_schedule == PP_INTERLEAVED_1F1B;
     if (rows == 0 || now == rows) return;
     if (asks_otherwise(before, cfg)) {
         log_info(log, "A step has %lld rows from now on, as configured; earlier steps had %lld",
                  (long long)now, (long long)rows);
         return;
     }
-    if (rows % each != 0 || !pipeline_takes(cfg, rows / each)) {
+    if (rows % each != 0 || (interleaved && rows / each % pp != 0)) {
         log_warning(log,
                     "A step has %lld rows from now on; earlier steps had %lld: %lld data-parallel ranks with "
                     "train.batch_size = %lld do not divide %lld. Resume on a number of ranks that does, "

@@ -6,8 +6,6 @@
 #include "folders/peft.h"
 #include "model/init.h"
 
-/* ---- required keys ---- */
-
 static bool has_model(const config *cfg) {
     return cfg->model.preset != PRESET_NONE || *cfg->model.hf_path || config_was_set(cfg, "model.dim") ||
            config_was_set(cfg, "model.n_layers");
@@ -53,8 +51,6 @@ ott_status run_load_initial_weights(model *m, const config *cfg, int threads) {
     return loads && cfg->peft.enabled ? model_initialize_adapters(m, seed, threads) : OTT_OK;
 }
 
-/* ---- trainer options ---- */
-
 static checkpointing checkpointing_from(const config *cfg) {
     switch (cfg->train.activation_checkpointing) {
     case CHECKPOINTING_SELECTIVE: return CHECKPOINT_SELECTIVE;
@@ -65,42 +61,13 @@ static checkpointing checkpointing_from(const config *cfg) {
     }
 }
 
-/* Tokens per chunk of the chunked cross-entropy if train.ce_chunk_size is 0. */
-#define DEFAULT_CHUNK 4096
-
-static muon_scale muon_scale_from(const config *cfg) {
-    switch (cfg->optimizer.muon_adjust_lr) {
-    case MUON_ADJUST_MATCH_RMS_ADAMW: return MUON_SCALE_RMS;
-    case MUON_ADJUST_SPECTRAL_UNCLAMPED: return MUON_SCALE_SPECTRAL;
-    case MUON_ADJUST_NONE: return MUON_SCALE_ONE;
-    default: return MUON_SCALE_ORIGINAL;
-    }
-}
-
-/* In a Muon run: AdamW's learning rate divided by Muon's. Both follow the same schedule. */
-static double adam_rate_from(const config *cfg) {
-    return cfg->optimizer.muon_adam_lr > 0 ? cfg->optimizer.muon_adam_lr / cfg->optimizer.lr : 1.0;
-}
-
-/* Returns the tokens of a micro-batch or of a batch of evaluation, whichever is larger. */
-static int64_t most_tokens(const config *cfg) {
-    int64_t training = cfg->train.batch_size * cfg->train.seq_len;
-    int64_t evaluated = config_evaluation_batch(cfg) * config_evaluation_length(cfg);
-    return training > evaluated ? training : evaluated;
-}
-
+/* Tokens per chunk of the loss: without chunks, all tokens of a micro-batch or of a batch of evaluation. */
 static int64_t chunk_from(const config *cfg) {
-    if (cfg->train.loss_fn != LOSS_CHUNKED_CROSS_ENTROPY) return most_tokens(cfg);
+    enum { DEFAULT_CHUNK = 4096 }; /* if train.ce_chunk_size is 0 */
+    if (cfg->train.loss_fn != LOSS_CHUNKED_CROSS_ENTROPY)
+        return size_max(cfg->train.batch_size * cfg->train.seq_len,
+                        config_evaluation_batch(cfg) * config_evaluation_length(cfg));
     return cfg->train.ce_chunk_size > 0 ? cfg->train.ce_chunk_size : DEFAULT_CHUNK;
-}
-
-static store_reshard reshard_from(const config *cfg) {
-    switch (cfg->distributed.reshard_after_forward) {
-    case RESHARD_DEFAULT: return STORE_RESHARD_DEFAULT;
-    case RESHARD_ALWAYS: return STORE_RESHARD_ALWAYS;
-    case RESHARD_NEVER: return STORE_RESHARD_NEVER;
-    }
-    return STORE_RESHARD_DEFAULT;
 }
 
 /* The head's weight gradient is a sum over a chunk's tokens, so a chunk must have full scale blocks. */
@@ -117,7 +84,7 @@ static ott_status check_chunk(const recipe *r, const trainer_options *o) {
 }
 
 /* Token indices in a micro-batch are 32-bit integers. */
-static ott_status check_tokens(const config *cfg) {
+static ott_status check_batch_tokens(const config *cfg) {
     long long size = cfg->train.batch_size, length = cfg->train.seq_len, rows = config_evaluation_batch(cfg),
               row = config_evaluation_length(cfg);
     int64_t tokens;
@@ -137,7 +104,16 @@ static ott_status check_tokens(const config *cfg) {
 
 ott_status run_trainer_options(const config *cfg, const precision_plan *precision, int64_t step,
                                trainer_options *out) {
-    TRY(check_tokens(cfg));
+    static const store_reshard reshards[] = {[RESHARD_DEFAULT] = STORE_RESHARD_DEFAULT,
+                                             [RESHARD_ALWAYS] = STORE_RESHARD_ALWAYS,
+                                             [RESHARD_NEVER] = STORE_RESHARD_NEVER};
+    static const muon_scale muon_scales[] = {[MUON_ADJUST_ORIGINAL] = MUON_SCALE_ORIGINAL,
+                                             [MUON_ADJUST_MATCH_RMS_ADAMW] = MUON_SCALE_RMS,
+                                             [MUON_ADJUST_SPECTRAL_UNCLAMPED] = MUON_SCALE_SPECTRAL,
+                                             [MUON_ADJUST_NONE] = MUON_SCALE_ONE};
+    const __typeof__(cfg->optimizer) *c = &cfg->optimizer;
+    bool is_muon = c->name == OPTIMIZER_MUON;
+    TRY(check_batch_tokens(cfg));
     *out = (trainer_options){
         .convert = {.recipe = precision_at(precision, step),
                     .kept = &precision->fp8,
@@ -158,23 +134,22 @@ ott_status run_trainer_options(const config *cfg, const precision_plan *precisio
                   .regather_for_backward = cfg->float8.force_recompute_fp8_weight_in_bwd,
                   .reduce_bf16 = cfg->distributed.reduce_dtype == REDUCE_BFLOAT16,
                   .reduce_once = cfg->distributed.defer_fsdp_grad_sync,
-                  .reshard = reshard_from(cfg)},
-        .optimizer = {.beta1 = (float)cfg->optimizer.betas[0],
-                      .beta2 = (float)cfg->optimizer.betas[1],
-                      .epsilon = (float)cfg->optimizer.eps,
-                      .weight_decay = (float)cfg->optimizer.weight_decay,
+                  .reshard = reshards[cfg->distributed.reshard_after_forward]},
+        .optimizer = {.beta1 = (float)c->betas[0],
+                      .beta2 = (float)c->betas[1],
+                      .epsilon = (float)c->eps,
+                      .weight_decay = (float)c->weight_decay,
                       .max_norm = (float)cfg->train.grad_clip_norm,
                       .seed = (uint64_t)cfg->train.seed,
-                      .momentum = (float)(cfg->optimizer.name == OPTIMIZER_MUON ? cfg->optimizer.muon_momentum
-                                                                                : cfg->optimizer.momentum),
-                      .nesterov = cfg->optimizer.name == OPTIMIZER_MUON ? cfg->optimizer.muon_nesterov
-                                                                        : cfg->optimizer.nesterov,
-                      .warmup = cfg->optimizer.schedule_free_warmup_steps,
-                      .weight_lr_power = cfg->optimizer.weight_lr_power,
-                      .muon_scale = muon_scale_from(cfg),
-                      .muon_steps = (int)cfg->optimizer.muon_ns_steps,
+                      .momentum = (float)(is_muon ? c->muon_momentum : c->momentum),
+                      .nesterov = is_muon ? c->muon_nesterov : c->nesterov,
+                      .warmup = c->schedule_free_warmup_steps,
+                      .weight_lr_power = c->weight_lr_power,
+                      .muon_scale = muon_scales[c->muon_adjust_lr],
+                      .muon_steps = (int)c->muon_ns_steps,
                       .muon_format = cfg->train.mixed_precision == PRECISION_FP32 ? OTT_F32 : OTT_BF16,
-                      .adam_rate = (float)adam_rate_from(cfg)},
+                      /* AdamW's learning rate divided by Muon's; both follow the same schedule */
+                      .adam_rate = (float)(c->muon_adam_lr > 0 ? c->muon_adam_lr / c->lr : 1.0)},
         .batch_size = cfg->train.batch_size,
         .seq_len = cfg->train.seq_len,
         .evaluation_batch = config_evaluation_batch(cfg),

@@ -38,22 +38,18 @@ static ott_status write_folder(void *user, const char *folder) {
     return export_tokenizer(w->m->device->account, w->cfg, folder, &copied);
 }
 
-/* Replaces hf/ if an earlier process wrote it at this step. */
-static ott_status write_staged(writing *w, const char *goal) {
-    TRY(ranks_write_folder(&w->ranks, OTT_OK, goal, write_folder, w));
-    if (w->cfg->peft.enabled)
-        log_info(w->log, "Saved %s (adapters)", goal);
-    else
-        log_info(w->log, "Saved %s (%s, %s)", goal, w->sum.family,
-                 dtype_name(dtypes[w->cfg->checkpoint.export_dtype]));
-    return OTT_OK;
-}
-
 ott_status save_hf(model *m, const logger *log, const config *cfg, group *ranks, const char *checkpoints,
                    int64_t step) {
     writing w = {.m = m, .log = log, .cfg = cfg, .ranks = {ranks, m->device}};
     char goal[PATH_MAX];
     ott_status status = file_path(goal, "%s/step-%" PRId64 "/hf", checkpoints, step);
-    if (status == OTT_OK) status = write_staged(&w, goal);
-    return status_context(status, "checkpoint.save_hf");
+    /* Replaces hf/ if an earlier process wrote it at this step. */
+    if (status == OTT_OK) status = ranks_write_folder(&w.ranks, OTT_OK, goal, write_folder, &w);
+    if (status != OTT_OK) return status_context(status, "checkpoint.save_hf");
+    if (cfg->peft.enabled)
+        log_info(log, "Saved %s (adapters)", goal);
+    else
+        log_info(log, "Saved %s (%s, %s)", goal, w.sum.family,
+                 dtype_name(dtypes[cfg->checkpoint.export_dtype]));
+    return OTT_OK;
 }

@@ -20,8 +20,6 @@ static void name_from_config(const char *path, char out[64]) {
     if (!*name) snprintf(out, 64, "train");
 }
 
-/* ---- folders with another run ---- */
-
 /* *has is true if the folder's run has checkpoints, even if its metrics.jsonl was deleted. */
 static ott_status has_checkpoints(mem *account, const char *folder, const char *dir, bool *has) {
     run_record record;
@@ -56,8 +54,6 @@ static ott_status fail_taken(const char *folder) {
         folder);
 }
 
-/* ---- the lock ---- */
-
 /* Writes process id and host into the lock file. Other processes show both if the folder is locked. */
 static void write_owner(int descriptor) {
     char host[64] = "", line[96];
@@ -82,18 +78,6 @@ static ott_status fail_locked(const char *folder, int descriptor) {
         folder, who);
 }
 
-/* Checks that all files of the run can be written, as summary.json is written only after the training. */
-static ott_status check_folder_files(const char *folder) {
-    static const char *const names[] = {"lock", RUN_RECORD_NAME, "config.toml", "metrics.jsonl",
-                                        "summary.json"};
-    for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
-        char path[PATH_MAX];
-        TRY(file_join(folder, names[i], path));
-        TRY(file_check_own(path));
-    }
-    return OTT_OK;
-}
-
 /* Locks the folder. *busy: another process has the lock. If the file system has no locks, only warns. */
 static ott_status lock_folder(run_folder *f, const logger *log, const char *folder, bool *busy) {
     char path[PATH_MAX];
@@ -113,14 +97,19 @@ static ott_status lock_folder(run_folder *f, const logger *log, const char *fold
     return status;
 }
 
-/* ---- choosing ---- */
-
 /* Creates and locks the folder. *taken: the run is new (`fresh`), but the folder has a run or is locked. */
-static ott_status try_folder(run_folder *f, const logger *log, const char *folder, const char *dir,
-                             bool fresh, bool *taken) {
+static ott_status try_run_folder(run_folder *f, const logger *log, const char *folder, const char *dir,
+                                 bool fresh, bool *taken) {
     bool busy;
     *taken = false;
-    TRY(check_folder_files(folder));
+    /* Checks that all files of the run can be written, as summary.json is written only after the training. */
+    static const char *const names[] = {"lock", RUN_RECORD_NAME, "config.toml", "metrics.jsonl",
+                                        "summary.json"};
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
+        char path[PATH_MAX];
+        TRY(file_join(folder, names[i], path));
+        TRY(file_check_own(path));
+    }
     if (fresh) TRY(is_taken(f->account, folder, dir, taken));
     if (*taken) return fail_taken(folder);
     TRY(file_make_folder(folder));
@@ -139,16 +128,14 @@ static ott_status choose_folder(run_folder *f, const logger *log, config *cfg, b
     bool taken;
     name_from_config(cfg->path, name);
     snprintf(candidate, sizeof candidate, "runs/%s", name);
-    ott_status status = try_folder(f, log, candidate, cfg->checkpoint.dir, fresh, &taken);
+    ott_status status = try_run_folder(f, log, candidate, cfg->checkpoint.dir, fresh, &taken);
     for (int n = 2; taken; n++) {
         snprintf(candidate, sizeof candidate, "runs/%s-%d", name, n);
-        status = try_folder(f, log, candidate, cfg->checkpoint.dir, fresh, &taken);
+        status = try_run_folder(f, log, candidate, cfg->checkpoint.dir, fresh, &taken);
     }
     TRY(status);
     return config_set(cfg, "run.dir", candidate);
 }
-
-/* ---- open and close ---- */
 
 static ott_status claim_checkpoints(run_folder *f, const logger *log, const config *cfg, bool adopts,
                                     char **checkpoints) {
@@ -163,7 +150,7 @@ ott_status run_folder_open(mem *account, const logger *log, config *cfg, run_fol
     bool fresh = !cfg->checkpoint.load_path[0], taken;
     *out = (run_folder){.account = account, .lock = -1};
     if (cfg->run.dir[0])
-        TRY(try_folder(out, log, cfg->run.dir, cfg->checkpoint.dir, fresh, &taken));
+        TRY(try_run_folder(out, log, cfg->run.dir, cfg->checkpoint.dir, fresh, &taken));
     else
         TRY(choose_folder(out, log, cfg, fresh));
     TRY(file_resolve(account, "", cfg->run.dir, &out->path));

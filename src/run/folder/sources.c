@@ -16,8 +16,8 @@ ott_status sources_collect(const config *cfg, run_sources *out) {
 }
 
 /* Warns about changed files, or that the files cannot be compared. Only lack of memory is an error. */
-static ott_status compare_files(const run_sources *now, run_source_role role, const logger *log,
-                                const char *checkpoint) {
+static ott_status compare_with_checkpoint(const run_sources *now, run_source_role role, const logger *log,
+                                          const char *checkpoint) {
     run_sources before = {.account = now->account};
     ott_status status = run_sources_read(&before, checkpoint);
     if (status == OTT_OK)
@@ -36,7 +36,7 @@ ott_status sources_describe(const run_sources *s, str *out) {
 }
 
 ott_status sources_open(const run_sources *now, const logger *log, const char *checkpoint, str *text) {
-    if (checkpoint) TRY(compare_files(now, SOURCE_ROLES, log, checkpoint));
+    if (checkpoint) TRY(compare_with_checkpoint(now, SOURCE_ROLES, log, checkpoint));
     return run_sources_text(now, text);
 }
 
@@ -44,7 +44,7 @@ ott_status sources_check_tokenizer(mem *account, const logger *log, const char *
                                    const char *tokenizer_path) {
     run_sources now = {.account = account};
     ott_status status = run_sources_add_tokenizer(&now, tokenizer_path);
-    if (status == OTT_OK) status = compare_files(&now, SOURCE_TOKENIZER, log, checkpoint);
+    if (status == OTT_OK) status = compare_with_checkpoint(&now, SOURCE_TOKENIZER, log, checkpoint);
     run_sources_free(&now);
     return status;
 }

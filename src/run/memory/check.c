@@ -19,23 +19,20 @@ static ott_status try_phases(trainer *t, const precision_plan *precision, memory
     return OTT_OK;
 }
 
-static ott_status note_staging(const trainer *t, const config *cfg) {
-    int64_t bytes;
-    TRY(checkpoint_writer_staging(t->m, cfg, &bytes));
-    return dry_run_count_host(t->device, MEM_STAGING, bytes, 1, "copy for a checkpoint");
-}
-
 static ott_status measure_dry_run(const memory_check *c, const variant *v, device *d, memory_need *out) {
     precision_plan precision;
     trainer_options options;
     trainer *t;
+    int64_t staging;
     TRY(precision_plan_read(&v->cfg, &precision));
     TRY(run_trainer_options(&v->cfg, &precision, c->step, &options));
     TRY(trainer_open(c->account, NULL, d, &v->shape, &options, c->train_data, c->validation_data, &t));
     dry_run_listen(d, NULL);
     ott_status status = c->inspect ? c->inspect(c->user, t) : OTT_OK;
     if (status == OTT_OK) status = try_phases(t, &precision, out);
-    if (status == OTT_OK) status = note_staging(t, &v->cfg);
+    if (status == OTT_OK) status = checkpoint_writer_staging(t->m, &v->cfg, NULL, &staging);
+    if (status == OTT_OK)
+        status = dry_run_count_host(t->device, MEM_STAGING, staging, 1, "copy for a checkpoint");
     trainer_close(t);
     return status;
 }
@@ -92,20 +89,17 @@ static bool apply_setting(const memory_check *c, const variant *from, setting se
     return out->total < need;
 }
 
-static void insert_proposal(proposal *list, int *count, const proposal *p) {
-    int at = *count;
-    for (; at > 0 && list[at - 1].total > p->total; at--) list[at] = list[at - 1];
-    list[at] = *p;
-    (*count)++;
-}
-
 /* Lists the settings that save memory; those that save most come first. Returns their number. */
 static int find_proposals(const memory_check *c, const variant *v, int64_t need, int64_t left,
                           proposal *list) {
     int count = 0;
     proposal p;
-    for (int i = 0; count < MOST_PROPOSALS && memory_check_settings[i]; i++)
-        if (apply_setting(c, v, memory_check_settings[i], need, left, &p)) insert_proposal(list, &count, &p);
+    for (int i = 0; count < MOST_PROPOSALS && memory_check_settings[i]; i++) {
+        if (!apply_setting(c, v, memory_check_settings[i], need, left, &p)) continue;
+        int at = count++;
+        for (; at > 0 && list[at - 1].total > p.total; at--) list[at] = list[at - 1];
+        list[at] = p;
+    }
     return count;
 }
 

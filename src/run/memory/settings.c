@@ -61,19 +61,14 @@ bool memory_check_chunk_loss(const memory_check *c, variant *v, char text[MEMORY
     return true;
 }
 
-static bool has_filter(const config *cfg, const char *name) {
-    for (int64_t i = 0; i < cfg->float8.filter_fqns.count; i++)
-        if (strcmp(cfg->float8.filter_fqns.items[i], name) == 0) return true;
-    return false;
-}
-
 /* Excludes the output head from FP8: an FP8 head stores two quantized copies of the logits' gradient. */
 bool memory_check_exclude_head(const memory_check *c, variant *v, char text[MEMORY_CHECK_TEXT]) {
     static const char head[] = "output_head";
     config_list *list = &v->cfg.float8.filter_fqns;
     (void)c;
-    if (v->cfg.train.mixed_precision != PRECISION_FP8 || has_filter(&v->cfg, head)) return false;
-    if (list->count >= MEMORY_CHECK_FILTERS) return false;
+    if (v->cfg.train.mixed_precision != PRECISION_FP8 || list->count >= MEMORY_CHECK_FILTERS) return false;
+    for (int64_t i = 0; i < list->count; i++)
+        if (strcmp(list->items[i], head) == 0) return false;
     snprintf(text, MEMORY_CHECK_TEXT,
              list->count ? "\"%s\" added to float8.filter_fqns" : "float8.filter_fqns = \"%s\"", head);
     for (int64_t i = 0; i < list->count; i++) v->filters[i] = list->items[i];
