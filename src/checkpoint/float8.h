@@ -21,9 +21,8 @@ typedef struct float8_layer {
     linear *linear; /* NULL if another rank has the layer */
 } float8_layer;
 
-/* Opens a tensor set and adds the FP8 state of layers[count]. all: also adds the names of state that only
-   other ranks have, because tensor_set_agree requires the same names on all ranks. Close the set with
-   tensor_set_close, even after an error. */
+/* Opens a tensor set with the FP8 state of layers[count]. all: also with names of state that only other ranks
+   have, as tensor_set_agree requires. Close the set with tensor_set_close, even after an error. */
 ott_status float8_describe(mem *account, const float8_layer *layers, int64_t count, bool all,
                            tensor_set *set);
 
@@ -41,8 +40,7 @@ ott_status float8_find(mem *account, const safetensors *f, const char *layer, in
 ott_status float8_check(mem *account, const safetensors *f);
 
 /* Result for one tensor of a layer. TAKEN: read. RESIZED: read, with another history length. FRESH:
-   initialized, because the file has no matching state. DROPPED: ignored, because the layer does not need
-   it. */
+   initialized, because the file has no matching state. DROPPED: ignored; the layer does not need it. */
 typedef enum float8_event { FLOAT8_TAKEN, FLOAT8_RESIZED, FLOAT8_FRESH, FLOAT8_DROPPED } float8_event;
 typedef void (*float8_callback)(void *user, const float8_layer *layer, int which, float8_event event);
 

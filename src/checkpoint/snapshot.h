@@ -23,9 +23,8 @@ typedef struct checkpoint_snapshot {
     checkpoint_state state; /* complete except for file sizes and checksums */
 } checkpoint_snapshot;
 
-/* Takes a snapshot of m. Its tensors are in the model's memory, so it is valid until the next step. ranks:
-   the group that writes the snapshot (NULL: one rank). Close with checkpoint_snapshot_close, even after an
-   error. */
+/* Takes a snapshot of m, valid until the next step: its tensors are in the model's memory. ranks: the group
+   that writes it (NULL: one rank). Close with checkpoint_snapshot_close, even after an error. */
 ott_status checkpoint_snapshot_take(const model *m, const config *cfg, const char *recipe_name,
                                     const run_state *run, group *ranks, checkpoint_snapshot *out);
 /* Returns the bytes of host memory that staging needs. */

@@ -148,7 +148,7 @@ static ott_status export_model(exporter *e, str *report) {
 
 static ott_status export_adapters(exporter *e, str *report) {
     const config *cfg = e->cfg;
-    const moe_options *moe = &e->m->options.moe;
+    const moe_options *experts = &e->m->options.moe;
     /* vLLM requires the same rank and alpha in all layers, and has neither DoRA nor modules_to_save. */
     bool vllm_reads = !cfg->peft.use_dora && cfg->peft.rank_pattern.count == 0 &&
                       cfg->peft.alpha_pattern.count == 0 && cfg->peft.modules_to_save.count == 0;
@@ -156,12 +156,12 @@ static ott_status export_adapters(exporter *e, str *report) {
         return status_fail(OTT_ERR_ARGUMENT, "%s: has no adapters (peft.enabled): use another --format",
                            e->source);
     TRY(status_context(write_staged(e, NULL, NULL), "cannot export to %s", e->goal.text));
-    if (moe->biased && moe->bias_rate > 0)
+    if (experts->biased && experts->bias_rate > 0)
         log_warning(e->log,
                     "a PEFT folder cannot hold the routing biases, which this run changed "
                     "(model.moe_bias_rate = %g): with the base model's biases, tokens may go to other "
                     "experts; use --format=hf, or train with model.moe_bias_rate = 0",
-                    moe->bias_rate);
+                    experts->bias_rate);
     str_printf(report, "Exported the adapters of %s to %s\nRead by: PEFT%s and peft.path\n", e->source,
                e->goal.text, vllm_reads ? ", vLLM," : "");
     return OTT_OK;

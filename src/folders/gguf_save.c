@@ -245,14 +245,14 @@ static ott_status count_tensors(const saving *s, gguf_save_summary *out) {
 }
 
 static ott_status save_file(saving *s, gguf_metadata *metadata, const char *path, gguf_save_summary *out) {
-    const model_options *model = &s->m->options;
-    TRY(gguf_describe_arch(model, &s->arch));
-    if (!s->arch->windows && model->window > 0 && model->window < model->max_positions)
+    const model_options *o = &s->m->options;
+    TRY(gguf_describe_arch(o, &s->arch));
+    if (!s->arch->windows && o->window > 0 && o->window < o->max_positions)
         log_warning(s->o->log,
                     "model.sliding_window = %lld: llama.cpp's architecture %s has no window, so results "
                     "differ after that many tokens",
-                    (long long)model->window, s->arch->name);
-    gguf_describe(model, s->arch, s->o->type, metadata);
+                    (long long)o->window, s->arch->name);
+    gguf_describe(o, s->arch, s->o->type, metadata);
     TRY(declare_gguf_tensors(s));
     TRY(count_tensors(s, out));
     TRY(mem_alloc_array(s->account, MEM_OTHER, BUFFER, sizeof(float), "weight buffer", &s->buffer));

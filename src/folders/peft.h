@@ -12,9 +12,8 @@
 #define PEFT_CONFIG_NAME  "adapter_config.json"
 #define PEFT_TENSORS_NAME "adapter_model.safetensors"
 
-/* Reads adapter_config.json of peft.path into the keys of [peft] and model.hf_path that the user did not set.
-   Does nothing if peft.path is empty. OTT_ERR_UNSUPPORTED if the adapter is not LoRA or uses an unsupported
-   feature. */
+/* Sets unset keys of [peft] and model.hf_path from adapter_config.json of peft.path, if that is not empty.
+   OTT_ERR_UNSUPPORTED if the adapter is not LoRA or uses an unsupported feature. */
 ott_status peft_configure(mem *account, config *cfg);
 /* Appends one line about the adapters in a PEFT folder of any kind: type, rank, alpha and base model. */
 ott_status peft_describe(mem *account, const char *folder, str *out);

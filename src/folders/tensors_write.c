@@ -23,8 +23,7 @@ static ott_status write_slice_piece(safetensors_writer *w, const tensor_slice *p
     return OTT_OK;
 }
 
-/* Writes this rank's elements of a tensor and skips the elements that other ranks write. buffer: BUFFER_BYTES
-   bytes, for elements in device memory. */
+/* Writes only this rank's elements of a tensor. buffer: BUFFER_BYTES bytes, for elements in device memory. */
 static ott_status write_set_tensor(device *d, safetensors_writer *w, const safetensors_tensor *t,
                                    const tensor_slice *p, char *buffer) {
     int64_t end = 0, all = 1, total = tensor_slice_elements(p), size = dtype_bytes(t->dtype);

@@ -55,8 +55,7 @@ typedef struct optimizer_rule {
     bool (*can_quantize)(const parameter *p);
     /* True if the rule updates p, false if AdamW does (at adam_rate). NULL: the rule updates all. */
     bool (*applies_to)(const parameter *p);
-    /* Writes the rule's scalars for update number `update` (from 1) to host_state, the part of the step state
-       that the host computes (tensor/step_state.h). */
+    /* Writes the scalars of update number `update` (from 1) to host_state (tensor/step_state.h). */
     void (*schedule)(const optimizer_options *o, int64_t update, float *host_state);
     /* A rule has either `update` or `step`. They update masters and state tensors from gradients, but change
        nothing if state[STEP_SKIP] != 0. count <= OPTIMIZER_LIST. `update` is for element-wise rules. */

@@ -11,8 +11,7 @@ void optimizer_schedule_moments(const optimizer_options *o, int64_t update, floa
     host_state[STEP_SQRT_CORRECTION2] = (float)sqrt(1.0 - pow((double)o->beta2, (double)update));
 }
 
-/* Defines RULE_rows, which calls the op RULE once for a list of rows r. The arguments after the first are
-   initializers of the argument members that only this op has. */
+/* Defines RULE_rows, which calls the op RULE once for rows r, with initializers of its own arguments. */
 #define DEFINE_ROWS(rule, ...)                                                                               \
     static ott_status rule##_rows(exec *cx, const optimizer_options *o, const optimizer_rows *rows,          \
                                   int count, const tensor *state) {                                          \

@@ -83,9 +83,8 @@ static bool is_weight(const tensor *x) {
     return !plan_is_recorded(x->data);
 }
 
-/* If the operation quantizes or converts a weight, returns a key of its result for was_counted (an address),
-   else NULL. A dry run records such an operation at each use of the weight, but a step runs it once. Casts of
-   sharded weights do run at each use: NULL. */
+/* A key (an address) for was_counted if the op quantizes or converts a weight, else NULL: a dry run records
+   it at each use, but a step runs it once. Casts of sharded weights run at each use: NULL. */
 static const void *made_weight(const counter *c, enum op_index op, const void *args) {
     const quantize_args *q = args;
     const convert_args *v = args;

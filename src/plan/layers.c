@@ -83,10 +83,10 @@ static void name_row(const model_module *e, layer_row *row) {
 
 /* Rows of a GEMM. For expert weights: rows of one expert, if tokens are distributed evenly. */
 static int64_t gemm_rows(const trainer *t, const model_module *e) {
-    const model_options *model = &t->m->options;
-    const moe_options *o = &model->moe;
+    const moe_options *o = &t->m->options.moe;
+    const group *context = t->m->options.context_ranks;
     int64_t tokens = t->options.batch_size * t->options.seq_len;
-    if (model->context_ranks) tokens /= model->context_ranks->size;
+    if (context) tokens /= context->size;
     return e->rank == 3 ? (tokens * o->choices + o->experts - 1) / o->experts : tokens;
 }
 

@@ -69,8 +69,7 @@ bool process_group_saves_checkpoints(const process_group *pg);
 ott_status process_group_any(process_group *pg, bool *flag);
 /* *rank = the lowest rank on which flag is set; -1 if flag is set on no rank. */
 ott_status process_group_first_rank(process_group *pg, bool flag, int *rank);
-/* Broadcasts rank 0's data[bytes], or rank 0's text, to all ranks. text->account must be set on every rank;
-   the text of the other ranks is replaced. */
+/* Broadcast rank 0's data or text to all ranks. Every rank sets text->account; other texts are replaced. */
 ott_status process_group_broadcast(process_group *pg, void *data, int64_t bytes);
 ott_status process_group_broadcast_text(process_group *pg, str *text);
 /* Compares each rank's configuration with rank 0's. If it differs, the rank returns OTT_ERR_CONFIG; the

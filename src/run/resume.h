@@ -24,9 +24,8 @@ void resume_close(mem *account, resume_point *p);
 ott_status resume_config(mem *account, const config *cfg, config **out);
 /* Loads the checkpoint, if any. Logs its path and step, and the changed keys that can affect the losses. */
 ott_status resume_load(trainer *t, const config *cfg, const resume_point *p);
-/* Returns the run folder to the step of the resumed checkpoint. Renames later checkpoints and copies the
-   metrics, as an abandoned branch. Sets p->metrics. Call it only on rank 0, after loading and before the
-   first write of metrics. */
+/* Returns the run folder to the step of the checkpoint: copies the metrics and renames later checkpoints as
+   an abandoned branch. Sets p->metrics. Only on rank 0, between loading and the first metrics. */
 ott_status resume_finalize(const logger *log, run_folder *folder, resume_point *p);
 /* Appends the shell command that resumes the run in this folder. */
 void resume_command(const run_folder *folder, str *out);

@@ -152,16 +152,16 @@ static ott_status prepare_matrices(hf_fp8 *f) {
 }
 
 ott_status hf_fp8_open(const hf_places *places, const checkpoint_ranks *ranks, hf_method method,
-                       hf_scales granularity, hf_fp8 *out) {
+                       hf_scales scales, hf_fp8 *out) {
     ott_status status;
-    *out = (hf_fp8){.method = method, .granularity = granularity, .places = places};
+    *out = (hf_fp8){.method = method, .granularity = scales, .places = places};
     if (places->family->transposed)
         return status_fail(
             OTT_ERR_UNSUPPORTED,
             "--format: a %s folder stores transposed matrices, which no server reads in FP8: use --format=hf",
             places->family->name);
     TRY_OUT(ranks_agree(ranks, arena_open(places->m->device->account, MEM_OTHER, &out->memory)));
-    if (granularity == HF_SCALE_AS_TRAINED) TRY_OUT(share_casts(out, ranks));
+    if (scales == HF_SCALE_AS_TRAINED) TRY_OUT(share_casts(out, ranks));
     TRY_OUT(ranks_agree(ranks, prepare_matrices(out)));
 out:
     if (status != OTT_OK) hf_fp8_close(out);

@@ -54,7 +54,7 @@ typedef struct hf_fp8 {
  * computed. `places` is borrowed. Collective; all ranks return the same error.
  */
 ott_status hf_fp8_open(const hf_places *places, const checkpoint_ranks *ranks, hf_method method,
-                       hf_scales granularity, hf_fp8 *out);
+                       hf_scales scales, hf_fp8 *out);
 void hf_fp8_close(hf_fp8 *f);
 /* Returns the FP8 matrix that begins with the rows places->items[i]; NULL if there is none. */
 hf_fp8_matrix *hf_fp8_find(const hf_fp8 *f, int i);

@@ -17,15 +17,13 @@ typedef struct hf_model_notes {
     double router_aux_loss_coef; /* weight of the auxiliary loss; -1 if there is none */
 } hf_model_notes;
 
-/* Sets the keys of [model] that the user did not set from config.json of model.hf_path, if that is not
-   empty. notes may be NULL. */
+/* Sets unset keys of [model] from config.json of model.hf_path, if that is not empty. notes may be NULL. */
 ott_status hf_model_configure(mem *account, config *cfg, hf_model_notes *notes);
 /* Appends the comma-separated names of the block matrices that the folder stores as E4M3 codes, except
    routers. A matrix that all experts have is named once. *others_are_bf16: all other matrices are BF16. */
 ott_status hf_model_list_codes(mem *account, const char *folder, str *names, bool *others_are_bf16);
-/* Loads all parameters from the folder (F32, BF16, F16, or FP8 with scales). A tensor that is missing, unused
-   or of the wrong shape or format is an error that names it. Errors are found before any parameter
-   changes. */
+/* Loads all parameters from the folder (F32, BF16, F16, or FP8 with scales). Errors come before any
+   change of a parameter, and name a tensor that is missing, unused or of the wrong shape or format. */
 ott_status hf_model_load(model *m, const char *folder);
 /* Like hf_model_load, for a model that will be trained. It dithers fp32 masters that are loaded from BF16 or
    F16: it adds a small random offset to each element, which rounds back to the file's value (nn/draw.h,

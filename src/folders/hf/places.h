@@ -18,8 +18,7 @@ typedef struct hf_place {
     int64_t first, count;       /* rows [first, first + count) of the parameter */
     int64_t columns;
     const char *name; /* name of the tensor */
-    /* If the family fuses this projection with others, the fused tensor's name: q, k, v have the same name
-       here, and so do gate, up. Else `name`. */
+    /* The name of the fused tensor if the family fuses this projection (q, k, v; gate, up), else `name`. */
     const char *fused;
     int64_t tensor_row;     /* the tensor's row at which these rows begin */
     int64_t tensor_rows;    /* rows of the full tensor, summed over its experts */

@@ -193,8 +193,7 @@ static void set_hf_multipliers(const model_options *o, hf_config *c) {
     c->rope_local_theta = o->local_theta;
 }
 
-/* If the family repeats a pattern of layers with and without windows, config.json has the period of the
-   pattern. Else it lists the layers without windows. */
+/* config.json has the period of a repeated pattern of windowed layers, or else the layers without windows. */
 static ott_status set_hf_windows(const model_options *o, hf_config *c) {
     c->sliding_window = o->window;
     c->full_attention_every = c->family->window == FAMILY_WINDOW_PATTERN ? o->full_attention_every : 0;
