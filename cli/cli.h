@@ -42,11 +42,9 @@ void cli_wait_for_rank_0(void);
 
 /* ---- standard output (output.c) ---- */
 
-/*
- * Standard output. It is unbuffered, so that text appears and errors are noticed immediately. If the reader
- * of a pipe has closed it (EPIPE), the program ends without a message. Any other failure is an error. While a
- * pipe is full, a write blocks. After a stop request it blocks for at most 2 s, and then the text is lost.
- */
+/* Standard output. It is unbuffered, so that text appears and errors are noticed immediately. If the reader
+   of a pipe has closed it (EPIPE), the program ends without a message. Any other failure is an error. While a
+   pipe is full, a write blocks. After a stop request it blocks for at most 2 s, and then the text is lost. */
 typedef struct output {
     bool terminal;     /* standard output is a terminal, on which the live line can be redrawn */
     bool color;        /* print warnings in color; false until metrics.color was read */

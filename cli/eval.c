@@ -1,5 +1,4 @@
 /* cli/eval: `ottava eval`: measures accuracy, perplexity, or the difference from another model. */
-#define _GNU_SOURCE
 #include "cli.h"
 #include <math.h>
 #include <stdio.h>
@@ -145,13 +144,16 @@ static void print_result_json(eval_request *r, const ott_eval_result *e) {
     output_text(r->out, line);
 #define X(member) json_number(r, #member, (double)e->member);
     X(items)
-    X(total) X(tokens) X(truncated) X(window) X(batch)
+    X(total)
+    X(tokens) X(truncated) X(window) X(batch)
         output_text(r->out, e->bos ? ", \"bos\": true" : ", \"bos\": false");
     X(acc)
-    X(acc_stderr) X(acc_norm) X(acc_norm_stderr) X(acc_llmc) X(acc_llmc_stderr) X(loss) X(perplexity)
-        X(bits_per_byte) X(kl_max) X(kl_mean) X(cosine) json_number(r, "top1_agreement", e->agreement);
+    X(acc_stderr)
+    X(acc_norm) X(acc_norm_stderr) X(acc_llmc) X(acc_llmc_stderr) X(loss) X(perplexity) X(bits_per_byte)
+        X(kl_max) X(kl_mean) X(cosine) json_number(r, "top1_agreement", e->agreement);
     X(gemms)
-    X(fp8_gemms) X(seconds)
+    X(fp8_gemms)
+    X(seconds)
 #undef X
         output_text(r->out, e->passed ? ", \"passed\": true" : ", \"passed\": false");
     if (r->options.task == OTT_EVAL_COMPARE) json_missed(r, e);

@@ -1,5 +1,4 @@
 /* cli/generate: `ottava generate`: continues a text with a model, once or in several turns. */
-#define _GNU_SOURCE
 #include "cli.h"
 #include <errno.h>
 #include <fcntl.h>

@@ -1,5 +1,4 @@
 /* cli/inspect: `ottava inspect`: lists and checks a model file or folder. */
-#define _GNU_SOURCE
 #include "cli.h"
 #include <unistd.h>
 

@@ -1,5 +1,4 @@
 /* cli/launch: starts mpirun for the option --nproc-per-node, which automodel and torchrun have. */
-#define _GNU_SOURCE
 #include "cli.h"
 #include <errno.h>
 #include <limits.h>

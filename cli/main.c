@@ -1,5 +1,4 @@
 /* cli/main: the table of verbs. */
-#define _GNU_SOURCE
 #include "cli.h"
 #include <fcntl.h>
 #include <signal.h>

@@ -1,5 +1,4 @@
 /* cli/options: reads the options of all verbs except train. The options of train are configuration keys. */
-#define _GNU_SOURCE
 #include "cli.h"
 #include <errno.h>
 #include <stdio.h>

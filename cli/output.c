@@ -1,5 +1,4 @@
 /* cli/output: writes text, log lines and errors, and redraws the live line. */
-#define _GNU_SOURCE
 #include "cli.h"
 #include <errno.h>
 #include <limits.h>
@@ -238,5 +237,6 @@ int cli_run(ott_log_level level, cli_work work, void *user) {
 
 void output_duration(double seconds, char out[32]) {
     int rounded = seconds >= 0 && seconds < 1e9 ? (int)(seconds + 0.5) : -1;
-    snprintf(out, 32, rounded < 0 ? "-" : "%d:%02d:%02d", rounded / 3600, rounded / 60 % 60, rounded % 60);
+    strcpy(out, "-");
+    if (rounded >= 0) snprintf(out, 32, "%d:%02d:%02d", rounded / 3600, rounded / 60 % 60, rounded % 60);
 }

@@ -1,5 +1,4 @@
 /* cli/tokenize: `ottava tokenize`: converts text to token ids and back, or a corpus to a token file. */
-#define _GNU_SOURCE
 #include "cli.h"
 #include <errno.h>
 #include <fcntl.h>

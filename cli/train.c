@@ -1,5 +1,4 @@
 /* cli/train: `ottava train`: trains a model, with log lines, a live line on a terminal, and stop signals. */
-#define _GNU_SOURCE
 #include "cli.h"
 #include <errno.h>
 #include <signal.h>

@@ -11,12 +11,15 @@ static double seconds_of(clockid_t id) {
 double clock_seconds(void) {
     return seconds_of(CLOCK_MONOTONIC);
 }
+
 double clock_wall(void) {
     return seconds_of(CLOCK_REALTIME);
 }
+
 double clock_process(void) {
     return seconds_of(CLOCK_PROCESS_CPUTIME_ID);
 }
+
 double clock_thread(void) {
     return seconds_of(CLOCK_THREAD_CPUTIME_ID);
 }

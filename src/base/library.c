@@ -1,17 +1,11 @@
 /* base/library: opens a plugin by dlopen. */
-#define _GNU_SOURCE /* declares dladdr */
 #include "base/library.h"
+#include "base/file/file.h"
 #include <dlfcn.h>
 #include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/stat.h>
-
-static bool is_folder(const char *path) {
-    struct stat s;
-    return stat(path, &s) == 0 && S_ISDIR(s.st_mode);
-}
 
 /* Writes the path of the folder of this program, or of the library that contains this code. */
 static bool own_folder(char out[PATH_MAX]) {
@@ -46,7 +40,7 @@ static void *try_folder(const library_name *n, const char *folder, const char *s
 }
 
 static void *open_given(const library_name *n, const char *path, char reason[LIBRARY_TEXT]) {
-    bool folder = is_folder(path);
+    bool folder = file_is_folder(path);
     void *library = folder ? try_folder(n, path, "", reason) : try_file(n, path, reason);
     if (!library && !reason[0])
         snprintf(reason, LIBRARY_TEXT, "%.512s%s%s is not there", path, folder ? "/" : "",

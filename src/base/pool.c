@@ -1,6 +1,5 @@
 /* base/pool: each call of pool_run is a round. Counters `start` and `finish` count started and finished
    rounds. A thread that waits for a counter to change polls it for a short time, then sleeps. */
-#define _GNU_SOURCE /* declares sched_getaffinity */
 #include "base/pool.h"
 #include <pthread.h>
 #include <sched.h>

@@ -1,5 +1,4 @@
 /* data/dataset_text: text files split into documents. */
-#define _GNU_SOURCE /* declares memmem */
 #include "base/file/file.h"
 #include "data/corpus.h"
 #include <string.h>

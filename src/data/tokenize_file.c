@@ -1,7 +1,6 @@
 /* data/tokenize_file: tokenizes a corpus into a token file. The file is read in rounds. The threads share a
    round's documents; each thread has complete documents and its own ids, which are written in file order. So
    the result does not depend on the number of threads, and memory holds one round instead of the file. */
-#define _GNU_SOURCE /* declares memmem and memrchr */
 #include "base/clock.h"
 #include "base/file/file.h"
 #include "base/json/json_member.h"

@@ -1,7 +1,5 @@
-/*
- * eval/eval: evaluates a trained model: HellaSwag accuracy, perplexity of a text, difference from another
- * model. Each task runs batches of separate documents through the model, with one forward for each batch.
- */
+/* eval/eval: evaluates a trained model: HellaSwag accuracy, perplexity of a text, difference from another
+   model. Each task runs batches of separate documents through the model, with one forward for each batch. */
 #ifndef EVAL_EVAL_H
 #define EVAL_EVAL_H
 

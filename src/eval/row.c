@@ -1,8 +1,5 @@
-/*
- * eval/row: lm-eval's rules for the texts of HellaSwag (EleutherAI lm-evaluation-harness,
- * tasks/hellaswag/utils.py). As in Python, a character is a code point, and white space is Unicode's.
- */
-#define _GNU_SOURCE /* declares memmem */
+/* eval/row: lm-eval's rules for the texts of HellaSwag (EleutherAI lm-evaluation-harness,
+   tasks/hellaswag/utils.py). As in Python, a character is a code point, and white space is Unicode's. */
 #include "eval/row.h"
 #include "base/json/json_member.h"
 #include "base/json/json_text.h"

@@ -1,5 +1,4 @@
 /* formats/metrics: the writer. Each line is one write call, so that a crash can damage only the last line. */
-#define _GNU_SOURCE /* declares O_CLOEXEC */
 #include "formats/metrics.h"
 #include "base/file/file.h"
 #include "base/text/number.h"

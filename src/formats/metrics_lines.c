@@ -1,5 +1,4 @@
 /* formats/metrics_lines: reads lines in both directions. */
-#define _GNU_SOURCE /* declares memrchr */
 #include "formats/metrics_lines.h"
 #include "base/json/json_text.h"
 #include <string.h>

@@ -1,5 +1,4 @@
 /* formats/metrics: the reader. Reads series and health lines in one pass, with bounded memory. */
-#define _GNU_SOURCE /* declares memmem */
 #include "formats/metrics.h"
 #include "base/json/json_member.h"
 #include "base/text/str.h"

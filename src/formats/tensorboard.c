@@ -1,9 +1,6 @@
-/*
- * formats/tensorboard: event files. A record is a length (8 bytes), a masked CRC of the length, the data (one
- * protocol buffer) and a masked CRC of the data. Sources: TensorFlow's core/lib/io/record_writer.cc and
- * core/util/event.proto.
- */
-#define _GNU_SOURCE /* declares O_CLOEXEC and gethostname */
+/* formats/tensorboard: event files. A record is a length (8 bytes), a masked CRC of the length, the data (one
+   protocol buffer) and a masked CRC of the data. Sources: TensorFlow's core/lib/io/record_writer.cc and
+   core/util/event.proto. */
 #include "formats/tensorboard.h"
 #include "base/clock.h"
 #include "base/file/file.h"

@@ -1,7 +1,5 @@
-/*
- * report/page: fills the template page.html with the data of the runs. Every "<" in the data is escaped, so
- * that a text of a run cannot end the script element.
- */
+/* report/page: fills the template page.html with the data of the runs. Every "<" in the data is escaped, so
+   that a text of a run cannot end the script element. */
 #include "base/json/json_write.h"
 #include "base/text/number.h"
 #include "report/page.h"

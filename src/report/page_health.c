@@ -1,7 +1,5 @@
-/*
- * report/page_health: FP8 measurements for the page: a heat map with the lowest SQNR of each module in each
- * measurement, the worst uses of the last measurement, and the modules that left FP8.
- */
+/* report/page_health: FP8 measurements for the page: a heat map with the lowest SQNR of each module in each
+   measurement, the worst uses of the last measurement, and the modules that left FP8. */
 #include "base/json/json_write.h"
 #include "base/text/number.h"
 #include "report/page.h"

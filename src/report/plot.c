@@ -1,7 +1,6 @@
-/*
- * report/plot: plots the training loss in a terminal. Curves consist of braille characters with 2 x 4 dots.
- * Some characters of a curve show its run's letter instead, so that runs can be distinguished without colour.
- */
+/* report/plot: plots the training loss in a terminal. Curves consist of braille characters with 2 x 4
+   dots. Some characters of a curve show its run's letter instead, so that runs can be distinguished
+   without colour. */
 #include "report/axis.h"
 #include "report/curve.h"
 #include <math.h>

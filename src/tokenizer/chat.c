@@ -1,5 +1,4 @@
 /* tokenizer/chat: finds the template, renders conversations, and marks the assistant's tokens. */
-#define _GNU_SOURCE /* declares timegm */
 #include "tokenizer/chat.h"
 #include "base/file/file.h"
 #include "base/text/text.h"

@@ -1,5 +1,4 @@
 /* tokenizer/vocab: loads the model of a tokenizer.json: names of tokens, merges, and the bytes of pieces. */
-#define _GNU_SOURCE /* declares memmem */
 #include "tokenizer/describe.h"
 #include "tokenizer/internal.h"
 #include <inttypes.h>

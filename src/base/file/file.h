@@ -35,7 +35,7 @@ ott_status file_rename(const char *from, const char *to); /* also syncs `to`'s f
 typedef struct file_list {
     mem *account;
     char **names;
-    int64_t count;
+    int64_t count, capacity;
 } file_list;
 ott_status file_list_folder(mem *account, const char *path, file_list *out);
 void file_list_free(file_list *list);

@@ -1,5 +1,4 @@
 /* base/file/own: checks which files a program may overwrite, and compares files by device and inode. */
-#define _GNU_SOURCE /* declares O_CLOEXEC and O_NOFOLLOW */
 #include "base/file/file.h"
 #include <errno.h>
 #include <fcntl.h>

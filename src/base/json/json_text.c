@@ -62,13 +62,9 @@ static const char *skip_string(const char *at, const char *end) {
     return at && at < end ? at + 1 : NULL;
 }
 
-static const char *skip_word(const char *at, const char *end) {
-    static const char *const words[] = {"true", "false", "null"};
-    for (int i = 0; i < 3; i++) {
-        size_t length = strlen(words[i]);
-        if ((size_t)(end - at) >= length && memcmp(at, words[i], length) == 0) return at + length;
-    }
-    return NULL;
+static const char *skip_word(const char *at, const char *end, const char *word) {
+    size_t length = strlen(word);
+    return (size_t)(end - at) >= length && memcmp(at, word, length) == 0 ? at + length : NULL;
 }
 
 static const char *skip_value(const char *at, const char *end, int depth);
@@ -100,9 +96,9 @@ static const char *skip_value(const char *at, const char *end, int depth) {
     case '{': return skip_items(at, end, '}', depth);
     case '[': return skip_items(at, end, ']', depth);
     case '"': return skip_string(at, end);
-    case 't':
-    case 'f':
-    case 'n': return skip_word(at, end);
+    case 't': return skip_word(at, end, "true");
+    case 'f': return skip_word(at, end, "false");
+    case 'n': return skip_word(at, end, "null");
     default: return skip_number(at, end);
     }
 }
@@ -130,13 +126,6 @@ ott_status json_text_parse(const char *text, int64_t bytes, size_t flags, json_t
     return status_fail(OTT_ERR_MEMORY, "out of memory: reading %lld bytes of JSON", (long long)bytes);
 }
 
-/* True if an integer of `count` digits fits in 64 bits. */
-static bool fits_int64(const char *digit, int64_t count, bool negative) {
-    static const char most[] = "9223372036854775807", least[] = "9223372036854775808";
-    if (count != 19) return count < 19;
-    return memcmp(digit, negative ? least : most, 19) <= 0;
-}
-
 /* Copies JSON text to `to` and appends ".0" to each integer that does not fit in 64 bits (not in strings).
    Returns the number of bytes written, at most bytes + 2 * (bytes / 19 + 1). */
 static int64_t widen_integers(const char *text, int64_t bytes, char *to) {
@@ -150,10 +139,11 @@ static int64_t widen_integers(const char *text, int64_t bytes, char *to) {
             inside = !inside;
         if (inside || text[i] < '0' || text[i] > '9') continue;
         for (from = i; i + 1 < bytes && text[i + 1] >= '0' && text[i + 1] <= '9';) to[used++] = text[++i];
-        bool negative = from > 0 && text[from - 1] == '-';
+        const char *most = from > 0 && text[from - 1] == '-' ? "9223372036854775808" : "9223372036854775807";
+        bool fits = i + 1 - from < 19 || (i + 1 - from == 19 && memcmp(text + from, most, 19) <= 0);
         bool part = from > 0 && strchr(".eE+", text[from - 1]); /* digits of a floating-point number */
         bool real = i + 1 < bytes && strchr(".eE", text[i + 1]) && text[i + 1];
-        if (part || real || fits_int64(text + from, i + 1 - from, negative)) continue;
+        if (part || real || fits) continue;
         to[used++] = '.';
         to[used++] = '0';
     }

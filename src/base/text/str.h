@@ -30,6 +30,9 @@ int str_distance(const char *a, const char *b);
    at most (length of `word` + 1) / 4, or 1 if that is 0. It is also near if one text begins with the other,
    and the shorter text has at least 5 bytes and half of the longer text's length. */
 const char *str_nearest(const char *word, const char *const *candidates, int count);
+/* Returns the length of the UTF-8 character at `text`; 0 if it is invalid (RFC 3629, table 3-7); -1 if the
+   `left` (> 0) bytes of the text only begin a character. */
+int str_utf8_length(const char *text, int64_t left);
 /* Returns the offset of the first byte that is not valid UTF-8; -1 if all bytes are valid. */
 int64_t str_utf8_error(const char *text, int64_t length);
 bool str_starts_with(const char *text, const char *prefix);

@@ -32,7 +32,7 @@ static void append_rule(const text_table *t, const int *width, str *out) {
     str_append(out, "\n");
 }
 
-static void append_rows(const text_table *t, str *out) {
+static void append_table_rows(const text_table *t, str *out) {
     const char *end = t->cells.text + t->cells.length, *cell;
     int width[COLUMNS_MOST] = {0}, c = 0;
     for (cell = t->cells.text; cell < end; cell += strlen(cell) + 1, c = (c + 1) % t->columns)
@@ -53,7 +53,7 @@ static void append_rows(const text_table *t, str *out) {
 ott_status text_table_write(text_table *t, str *out) {
     ott_status status = str_finish(&t->cells);
     STATUS_REQUIRE(t->columns > 0 && t->columns <= COLUMNS_MOST);
-    if (status == OTT_OK && t->cells.length > 0) append_rows(t, out);
+    if (status == OTT_OK && t->cells.length > 0) append_table_rows(t, out);
     str_free(&t->cells);
     return status;
 }

@@ -1,7 +1,5 @@
-/*
- * formats/hf/config_parts: features of config.json that need several keys or spellings: sliding window,
- * special tokens, dropout, weight format, quantization.
- */
+/* formats/hf/config_parts: features of config.json that need several keys or spellings: sliding window,
+   special tokens, dropout, weight format, quantization. */
 #include "base/text/text.h"
 #include "formats/hf/config_keys.h"
 #include <stdio.h>

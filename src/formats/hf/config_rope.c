@@ -1,7 +1,5 @@
-/*
- * formats/hf/config_rope: reads, compares and writes rotary embedding: rope_theta, partial_rotary_factor and
- * rope_scaling (rope_parameters since transformers 5).
- */
+/* formats/hf/config_rope: reads, compares and writes rotary embedding: rope_theta, partial_rotary_factor and
+   rope_scaling (rope_parameters since transformers 5). */
 #include "base/text/number.h"
 #include "formats/hf/config_keys.h"
 #include <inttypes.h>

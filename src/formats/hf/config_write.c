@@ -1,7 +1,5 @@
-/*
- * formats/hf/config_write: the writer of config.json. It changes a key only if the key's value, or its
- * default, does not match the model. The result is parsed and compared before it is returned.
- */
+/* formats/hf/config_write: the writer of config.json. It changes a key only if the key's value, or its
+   default, does not match the model. The result is parsed and compared before it is returned. */
 #include "base/file/file.h"
 #include "base/json/json_text.h"
 #include "formats/hf/config_keys.h"

@@ -1,5 +1,4 @@
 /* formats/hf/folder: copies the files that are neither weights nor config.json. */
-#define _GNU_SOURCE /* declares realpath and lstat */
 #include "formats/hf/folder.h"
 #include "base/file/file.h"
 #include "base/text/str.h"

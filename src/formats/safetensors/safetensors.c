@@ -1,7 +1,5 @@
-/*
- * formats/safetensors/safetensors: the reader. Opening a file checks the header length, the JSON, each
- * tensor, and finally that the tensors, sorted by offset, cover the data without gaps or overlaps.
- */
+/* formats/safetensors/safetensors: the reader. Opening a file checks the header length, the JSON, each
+   tensor, and finally that the tensors, sorted by offset, cover the data without gaps or overlaps. */
 #include "formats/safetensors/safetensors.h"
 #include "base/arena.h"
 #include "base/file/file.h"

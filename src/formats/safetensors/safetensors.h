@@ -1,9 +1,7 @@
-/*
- * formats/safetensors/safetensors: reads and writes safetensors files: 8 bytes header length, a JSON header,
- * the tensor data. The writer streams: first declare names and shapes, then append the data in the order that
- * the writer asks for. The reader validates the whole header when it opens a file: the tensors cover the data
- * exactly, without gaps or overlaps. So later reads stay in range.
- */
+/* formats/safetensors/safetensors: reads and writes safetensors files: 8 bytes header length, a JSON header,
+   the tensor data. The writer streams: first declare names and shapes, then append the data in the order that
+   the writer asks for. The reader validates the whole header when it opens a file: the tensors cover the data
+   exactly, without gaps or overlaps. So later reads stay in range. */
 #ifndef FORMATS_SAFETENSORS_SAFETENSORS_H
 #define FORMATS_SAFETENSORS_SAFETENSORS_H
 
@@ -69,10 +67,9 @@ typedef struct safetensors_tensor {
 
 typedef struct safetensors_writer safetensors_writer;
 
-/*
- * Declares all tensors and writes the header to a temporary file. safetensors_writer_commit creates `path`.
- * `metadata` is added to {"format": "pt"} in __metadata__, which transformers requires. No argument is kept.
- */
+/* Declares all tensors and writes the header to a temporary file. safetensors_writer_commit creates
+   `path`. `metadata` is added to {"format": "pt"} in __metadata__, which transformers requires. No
+   argument is kept. */
 ott_status safetensors_writer_open(mem *account, const char *path, const safetensors_tensor *tensors,
                                    int64_t count, const safetensors_pair *metadata, int64_t metadata_count,
                                    safetensors_writer **out);

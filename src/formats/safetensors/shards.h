@@ -1,9 +1,7 @@
-/*
- * formats/safetensors/shards: a model's weights in Hugging Face layout: model.safetensors, or several shards
- * with model.safetensors.index.json. The reader checks all headers against the index, and keeps only a few
- * files open. Tensors are read in pieces, so any model needs only a small buffer. The writer splits files as
- * transformers does.
- */
+/* formats/safetensors/shards: a model's weights in Hugging Face layout: model.safetensors, or several shards
+   with model.safetensors.index.json. The reader checks all headers against the index, and keeps only a few
+   files open. Tensors are read in pieces, so any model needs only a small buffer. The writer splits files as
+   transformers does. */
 #ifndef FORMATS_SAFETENSORS_SHARDS_H
 #define FORMATS_SAFETENSORS_SHARDS_H
 
@@ -25,11 +23,9 @@ typedef struct shard_tensor {
 
 typedef struct shards shards; /* not thread-safe */
 
-/*
- * Opens a folder, an index (*.index.json) or one safetensors file. Errors name the file, the tensor and the
- * problem: OTT_ERR_NOT_FOUND (no weights, or a missing shard), OTT_ERR_FORMAT (a damaged file; index and
- * shards disagree; a folder with both a single file and an index).
- */
+/* Opens a folder, an index (*.index.json) or one safetensors file. Errors name the file, the tensor and the
+   problem: OTT_ERR_NOT_FOUND (no weights, or a missing shard), OTT_ERR_FORMAT (a damaged file; index and
+   shards disagree; a folder with both a single file and an index). */
 ott_status shards_open(mem *account, const char *path, shards **out);
 void shards_close(shards *s);             /* NULL is allowed */
 const char *shards_path(const shards *s); /* the path that was passed to shards_open */
@@ -64,13 +60,11 @@ ott_status shards_stream(shards *s, const shard_tensor *t, int64_t first, int64_
 
 typedef struct shards_writer shards_writer;
 
-/*
- * Declares all tensors of a folder, which is created if needed. The tensors are split, in the given order,
- * into files of at most max_bytes of data (0: SHARDS_DEFAULT_BYTES). A larger tensor gets its own file.
- * OTT_ERR_ARGUMENT if the folder already has weights. Each file appears when it is complete, and the index
- * last, so an incomplete folder cannot be opened. To replace a model, write to a staging folder
- * (base/staging.h). No argument is kept.
- */
+/* Declares all tensors of a folder, which is created if needed. The tensors are split, in the given order,
+   into files of at most max_bytes of data (0: SHARDS_DEFAULT_BYTES). A larger tensor gets its own file.
+   OTT_ERR_ARGUMENT if the folder already has weights. Each file appears when it is complete, and the index
+   last, so an incomplete folder cannot be opened. To replace a model, write to a staging folder
+   (base/staging.h). No argument is kept. */
 ott_status shards_writer_open(mem *account, const char *folder, const safetensors_tensor *tensors,
                               int64_t count, int64_t max_bytes, const safetensors_pair *metadata,
                               int64_t metadata_count, shards_writer **out);

@@ -1,8 +1,5 @@
-/*
- * formats/safetensors/shards_write: the writer. Before it writes the first byte, it decides which file gets
- * which tensor, as transformers does. One file is open at a time.
- */
-#define _GNU_SOURCE /* declares unlink */
+/* formats/safetensors/shards_write: the writer. Before it writes the first byte, it decides which file gets
+   which tensor, as transformers does. One file is open at a time. */
 #include "formats/safetensors/shards.h"
 #include "base/arena.h"
 #include "base/file/file.h"

@@ -1,7 +1,5 @@
-/*
- * formats/safetensors/write: the writer. All offsets are known before any data, so the header is written
- * first. The files have the same bytes as files of Hugging Face's safetensors library.
- */
+/* formats/safetensors/write: the writer. All offsets are known before any data, so the header is written
+   first. The files have the same bytes as files of Hugging Face's safetensors library. */
 #include "formats/safetensors/safetensors.h"
 #include "base/arena.h"
 #include "base/file/file.h"

@@ -1,5 +1,4 @@
 /* jinja/value: creates, compares and accesses values, and counts memory and steps. */
-#define _GNU_SOURCE /* declares memmem */
 #include "tokenizer/jinja/value.h"
 #include "base/text/text.h"
 #include <stdarg.h>
