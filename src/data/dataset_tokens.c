@@ -1,5 +1,6 @@
 /* data/dataset_tokens: datasets of token files, which are read window by window. */
 #include "base/file/file.h"
+#include "base/little.h"
 #include "data/dataset_internal.h"
 #include "data/token_file.h"
 #include <inttypes.h>
@@ -26,8 +27,7 @@ typedef struct shards {
 /* ---- reading ---- */
 
 static int64_t widen(const unsigned char *at, const token_file *f) {
-    uint64_t value = 0;
-    for (int i = f->width - 1; i >= 0; i--) value = value << 8 | at[i];
+    uint64_t value = little_load(at, f->width);
     if (!f->is_signed) return value > INT64_MAX ? INT64_MAX : (int64_t)value;
     int shift = 64 - 8 * f->width;
     return (int64_t)(value << shift) >> shift;

@@ -8,20 +8,11 @@
 #include <string.h>
 
 /* True if the line contains the text `mark`. Lines without `mark` need no parsing. */
-static bool has_key(const metrics_lines *l, const char *mark) {
+static bool has_text(const metrics_lines *l, const char *mark) {
     return l->line && memmem(l->line, (size_t)l->length, mark, strlen(mark));
 }
 
 /* ---- series ---- */
-
-static ott_status reserve_point(metrics_series *s) {
-    if (s->count < s->capacity) return OTT_OK;
-    int64_t capacity = s->capacity ? 2 * s->capacity : 64, bytes = capacity * (int64_t)sizeof *s->step;
-    TRY(mem_grow(s->account, MEM_OTHER, bytes, "a metrics series", &s->step));
-    TRY(mem_grow(s->account, MEM_OTHER, bytes, "a metrics series", &s->value));
-    s->capacity = capacity;
-    return OTT_OK;
-}
 
 /* Removes every second point. */
 static void halve_series(metrics_series *s) {
@@ -43,7 +34,9 @@ static ott_status add_point(metrics_series *s, thinning *t, int64_t step, const 
     if (!json_is_number(value) && !json_is_null(value)) return OTT_OK;
     if (t->extra) s->count--;
     for (; s->count == METRICS_MOST_POINTS; t->stride *= 2) halve_series(s);
-    TRY(reserve_point(s));
+    int64_t capacity = s->capacity;
+    TRY(mem_reserve(s->account, MEM_OTHER, s->count + 1, "a metrics series", &capacity, &s->step));
+    TRY(mem_reserve(s->account, MEM_OTHER, s->count + 1, "a metrics series", &s->capacity, &s->value));
     s->step[s->count] = step;
     s->value[s->count++] = json_is_number(value) ? json_number_value(value) : (double)NAN;
     t->extra = t->seen++ % t->stride != 0;
@@ -62,7 +55,7 @@ static ott_status read_series(metrics_lines *l, const char *const *keys, int cou
     for (;;) {
         TRY(metrics_lines_next(l, &more));
         if (!more) return OTT_OK;
-        if (has_key(l, "\"module\":")) continue;
+        if (has_text(l, "\"module\":")) continue;
         TRY(metrics_lines_parse(l, &object, &step));
         ott_status status = OTT_OK;
         for (int i = 0; object && status == OTT_OK && i < count; i++)
@@ -129,20 +122,13 @@ static ott_status intern_word(health_reader *r, const char *text, const char **o
     return *out = r->words[i], OTT_OK;
 }
 
-static ott_status reserve_module(metrics_health *h) {
-    if (h->module_count < h->module_capacity) return OTT_OK;
-    int64_t capacity = h->module_capacity ? 2 * h->module_capacity : 64;
-    TRY(mem_grow(h->account, MEM_OTHER, capacity * (int64_t)sizeof *h->modules, "module names", &h->modules));
-    h->module_capacity = capacity;
-    return OTT_OK;
-}
-
 static ott_status find_or_add_module(health_reader *r, const char *name, int64_t *index) {
     metrics_health *h = r->h;
     const json_t *known = json_object_get(r->indices, name);
     if (known) return *index = json_integer_value(known), OTT_OK;
     if (h->module_count == METRICS_MOST_MODULES) return fail_line(r, "modules", METRICS_MOST_MODULES);
-    TRY(reserve_module(h));
+    TRY(mem_reserve(h->account, MEM_OTHER, h->module_count + 1, "module names", &h->module_capacity,
+                    &h->modules));
     TRY(copy_name(h->names, name, &h->modules[h->module_count].name));
     if (json_object_set_new(r->indices, name, json_integer(h->module_count)) != 0)
         return status_fail(OTT_ERR_MEMORY, "out of memory: the modules of %s", r->lines.file.path);
@@ -166,12 +152,8 @@ static ott_status reserve_use(health_reader *r) {
     metrics_health *h = r->h;
     for (; h->count == METRICS_MOST_USES && h->last > 0; r->stride *= 2) halve_measurements(h);
     if (h->count == METRICS_MOST_USES) return fail_line(r, "uses of tensors at one step", METRICS_MOST_USES);
-    if (h->count < h->capacity) return OTT_OK;
-    int64_t capacity = h->capacity ? 2 * h->capacity : 256;
-    TRY(mem_grow(h->account, MEM_OTHER, capacity * (int64_t)sizeof *h->uses, "measured uses of tensors",
-                 &h->uses));
-    h->capacity = capacity;
-    return OTT_OK;
+    return mem_reserve(h->account, MEM_OTHER, h->count + 1, "measured uses of tensors", &h->capacity,
+                       &h->uses);
 }
 
 static void begin_measurement(health_reader *r) {
@@ -220,7 +202,7 @@ static ott_status read_health_lines(health_reader *r) {
         TRY(metrics_lines_next(&r->lines, &more));
         if (!more) return OTT_OK;
         r->h->complete = true;
-        if (!has_key(&r->lines, "\"module\":") || !has_key(&r->lines, "\"sqnr_db\"")) continue;
+        if (!has_text(&r->lines, "\"module\":") || !has_text(&r->lines, "\"sqnr_db\"")) continue;
         TRY(metrics_lines_parse(&r->lines, &object, &step));
         ott_status status = object ? add_use(r, object, step) : OTT_OK;
         json_decref(object);

@@ -1,5 +1,6 @@
 /* base/text/str: growing texts, UTF-8, nearest matches, shell patterns, numbers for people. */
 #include "base/text/str.h"
+#include "base/little.h"
 #include "base/text/text.h"
 #include <inttypes.h>
 #include <stdarg.h>
@@ -33,6 +34,12 @@ void str_append_bytes(str *s, const void *bytes, int64_t count) {
 
 void str_append(str *s, const char *text) {
     str_append_bytes(s, text, (int64_t)strlen(text));
+}
+
+void str_append_little(str *s, uint64_t value, int bytes) {
+    unsigned char raw[8];
+    little_store(raw, value, bytes);
+    str_append_bytes(s, raw, bytes);
 }
 
 static void append_formatted(str *s, const char *format, va_list arguments) {

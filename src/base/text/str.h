@@ -15,6 +15,8 @@ typedef struct str {
 
 void str_append(str *s, const char *text);
 void str_append_bytes(str *s, const void *bytes, int64_t count);
+void str_append_little(str *s, uint64_t value,
+                       int bytes); /* the lowest bytes, lowest first (base/little.h) */
 void str_printf(str *s, const char *format, ...) __attribute__((format(printf, 2, 3)));
 /* Appends `text` as a JSON string with quotes. Invalid UTF-8 bytes become U+FFFD. */
 void str_append_json(str *s, const char *text, int64_t length);

@@ -318,7 +318,7 @@ static ott_status declare_tensors(saving *s) {
 /* The tensor that is being written. */
 typedef struct writing {
     const saving *s;
-    shards_writer *w;
+    safetensors_writer *w;
     const tensor_output *d;
     int64_t end; /* number of elements that were written or skipped */
 } writing;
@@ -327,7 +327,7 @@ typedef struct writing {
 static ott_status skip_to(writing *t, int64_t element) {
     int64_t count = element - t->end;
     t->end = element;
-    return count > 0 ? shards_writer_skip(t->w, count * (t->d->matrix ? 1 : dtype_bytes(t->s->o->dtype)))
+    return count > 0 ? safetensors_writer_skip(t->w, count * (t->d->matrix ? 1 : dtype_bytes(t->s->o->dtype)))
                      : OTT_OK;
 }
 
@@ -335,22 +335,22 @@ static ott_status append_elements(void *user, int64_t first, int64_t count, cons
     writing *t = user;
     TRY(skip_to(t, first));
     t->end += count;
-    if (t->d->part == PART_VALUES) return shards_writer_append_floats(t->w, values, count);
+    if (t->d->part == PART_VALUES) return safetensors_writer_append_floats(t->w, values, count);
     hf_fp8_encode(t->d->matrix, first, count, values, t->s->codes);
-    return shards_writer_append(t->w, t->s->codes, count);
+    return safetensors_writer_append(t->w, t->s->codes, count);
 }
 
-static ott_status append_scales(const saving *s, shards_writer *w, const hf_fp8_matrix *x) {
+static ott_status append_scales(const saving *s, safetensors_writer *w, const hf_fp8_matrix *x) {
     int64_t count = x->scale_rows * x->scale_columns;
-    if (ranks_own_rank(&s->ranks) > 0) return shards_writer_skip(w, count * (int64_t)sizeof(float));
+    if (ranks_own_rank(&s->ranks) > 0) return safetensors_writer_skip(w, count * (int64_t)sizeof(float));
     for (int64_t i = 0; i < count; i++) {
         float scale = hf_fp8_file_scale(x, i);
-        TRY(shards_writer_append_floats(w, &scale, 1));
+        TRY(safetensors_writer_append_floats(w, &scale, 1));
     }
     return OTT_OK;
 }
 
-static ott_status write_tensor(const saving *s, shards_writer *w, const tensor_output *d) {
+static ott_status write_tensor(const saving *s, safetensors_writer *w, const tensor_output *d) {
     const hf_place *at = &s->places.items[d->first];
     if (d->part == PART_SCALES) return append_scales(s, w, d->matrix);
     writing t = {s, w, d, 0};
@@ -359,32 +359,32 @@ static ott_status write_tensor(const saving *s, shards_writer *w, const tensor_o
     return skip_to(&t, at->tensor_rows * at->columns);
 }
 
-static ott_status open_weights(const saving *s, shards_writer **out) {
-    return shards_writer_join(s->account, s->folder, s->declared, s->count, 0, NULL, 0,
-                              ranks_own_rank(&s->ranks), ranks_size(&s->ranks), out);
+static ott_status open_weights(const saving *s, safetensors_writer **out) {
+    return safetensors_writer_join_shards(s->account, s->folder, s->declared, s->count, 0, NULL, 0,
+                                          ranks_own_rank(&s->ranks), ranks_size(&s->ranks), out);
 }
 
-static ott_status append_tensors(const saving *s, shards_writer *w) {
-    for (int64_t next; (next = shards_writer_next(w)) >= 0;) TRY(write_tensor(s, w, &s->outputs[next]));
+static ott_status append_tensors(const saving *s, safetensors_writer *w) {
+    for (int64_t next; (next = safetensors_writer_next(w)) >= 0;) TRY(write_tensor(s, w, &s->outputs[next]));
     return OTT_OK;
 }
 
 /* Rank 0 creates the files before other ranks open them, and commits them when all ranks have written. */
 static ott_status write_as_rank_0(const saving *s) {
-    shards_writer *w = NULL;
+    safetensors_writer *w = NULL;
     ott_status status = ranks_agree(&s->ranks, open_weights(s, &w));
     if (status == OTT_OK) status = ranks_agree(&s->ranks, append_tensors(s, w));
-    if (status == OTT_OK) return ranks_agree(&s->ranks, shards_writer_commit(w));
-    shards_writer_abandon(w);
+    if (status == OTT_OK) return ranks_agree(&s->ranks, safetensors_writer_commit(w));
+    safetensors_writer_abandon(w);
     return status;
 }
 
 static ott_status append_own(const saving *s) {
-    shards_writer *w;
+    safetensors_writer *w;
     TRY(open_weights(s, &w));
     ott_status status = append_tensors(s, w);
-    if (status == OTT_OK) return shards_writer_commit(w);
-    shards_writer_abandon(w);
+    if (status == OTT_OK) return safetensors_writer_commit(w);
+    safetensors_writer_abandon(w);
     return status;
 }
 

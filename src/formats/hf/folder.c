@@ -49,7 +49,7 @@ static void find_blobs(copier *c) {
     strcat(c->blobs, "/blobs");
 }
 
-static ott_status resolve_path(const copier *c, const char *path, char out[PATH_MAX]) {
+static ott_status resolve_link(const copier *c, const char *path, char out[PATH_MAX]) {
     if (!realpath(path, out))
         return status_fail(status_from_errno(errno), "%s: cannot open: %s", path, strerror(errno));
     if (file_is_inside(out, c->root) || file_is_inside(out, c->blobs)) return OTT_OK;
@@ -80,10 +80,10 @@ static ott_status copy_opened(copier *c, const file_reader *r, const char *goal)
     return OTT_OK;
 }
 
-static ott_status copy_file(copier *c, const char *path, const char *goal) {
+static ott_status copy_model_file(copier *c, const char *path, const char *goal) {
     char real[PATH_MAX];
     file_reader r;
-    TRY(resolve_path(c, path, real));
+    TRY(resolve_link(c, path, real));
     if (file_is_folder(real)) return OTT_OK;
     TRY(file_reader_open(real, &r));
     ott_status status = copy_opened(c, &r, goal);
@@ -92,7 +92,7 @@ static ott_status copy_file(copier *c, const char *path, const char *goal) {
 }
 
 /* Copies the files of folder c->from if `folder` is "", or of its subfolder if `folder` is "/NAME". */
-static ott_status copy_folder(copier *c, const char *folder) {
+static ott_status copy_model_folder(copier *c, const char *folder) {
     str from = {.account = c->account}, to = {.account = c->account};
     file_list names = {0};
     ott_status status;
@@ -109,7 +109,7 @@ static ott_status copy_folder(copier *c, const char *folder) {
         str_printf(&from, "/%s", names.names[i]);
         str_printf(&to, "/%s", names.names[i]);
         TRY_OUT(str_finish(from.failed ? &from : &to));
-        TRY_OUT(copy_file(c, from.text, to.text));
+        TRY_OUT(copy_model_file(c, from.text, to.text));
     }
 out:
     if (names.account) file_list_free(&names);
@@ -124,12 +124,12 @@ static ott_status copy_all(copier *c) {
         return status_fail(status_from_errno(errno), "%s: cannot open: %s", c->from, strerror(errno));
     if (realpath(c->to, goal) && strcmp(goal, c->root) == 0) return OTT_OK;
     find_blobs(c);
-    TRY(copy_folder(c, ""));
+    TRY(copy_model_folder(c, ""));
     char path[PATH_MAX], real[PATH_MAX];
     TRY(file_join(c->from, TEMPLATES, path));
     if (!file_is_folder(path)) return OTT_OK;
-    TRY(resolve_path(c, path, real));
-    return copy_folder(c, "/" TEMPLATES);
+    TRY(resolve_link(c, path, real));
+    return copy_model_folder(c, "/" TEMPLATES);
 }
 
 ott_status hf_folder_copy_others(mem *account, const logger *lg, const char *from, const char *to,

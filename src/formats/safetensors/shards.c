@@ -31,9 +31,8 @@ struct shards {
     int open_count;
 };
 
-static ott_status fail_index(const shards *s, const char *format, ...)
-    __attribute__((format(printf, 2, 3), cold));
-static ott_status fail_index(const shards *s, const char *format, ...) {
+__attribute__((format(printf, 2, 3), cold)) static ott_status fail_index(const shards *s, const char *format,
+                                                                         ...) {
     char what[640];
     va_list arguments;
     va_start(arguments, format);
@@ -52,7 +51,7 @@ static bool is_plain_name(const char *name) {
     return true;
 }
 
-static int compare_files(const void *a, const void *b) {
+static int by_file_name(const void *a, const void *b) {
     return strcmp(((const shard_file *)a)->name, ((const shard_file *)b)->name);
 }
 
@@ -87,7 +86,7 @@ static ott_status list_files(shards *s, json_t *weight_map) {
     TRY_OUT(allocate_files(s, (int64_t)json_object_size(names)));
     json_object_foreach(names, name, value)
         TRY_OUT(arena_strdup(s->texts, name, &s->files[s->file_count++].name));
-    qsort(s->files, (size_t)s->file_count, sizeof *s->files, compare_files);
+    qsort(s->files, (size_t)s->file_count, sizeof *s->files, by_file_name);
 out:
     json_decref(names);
     return status;
@@ -107,7 +106,7 @@ static ott_status open_header(shards *s, shard_file *f) {
     return OTT_OK;
 }
 
-static int compare_tensor_names(const void *a, const void *b) {
+static int by_tensor_name(const void *a, const void *b) {
     const shard_tensor *x = *(const shard_tensor *const *)a, *y = *(const shard_tensor *const *)b;
     return strcmp(x->entry->name, y->entry->name);
 }
@@ -125,7 +124,7 @@ static ott_status open_headers(shards *s) {
             s->by_name[at] = &s->tensors[at];
             at++;
         }
-    qsort(s->by_name, (size_t)s->count, sizeof *s->by_name, compare_tensor_names);
+    qsort(s->by_name, (size_t)s->count, sizeof *s->by_name, by_tensor_name);
     return OTT_OK;
 }
 
@@ -282,17 +281,14 @@ ott_status shards_open(mem *account, const char *path, shards **out) {
     TRY(mem_alloc(account, MEM_OTHER, sizeof(shards), "a model's shards", &s));
     s->account = account;
     ott_status status = open_path(s, path);
-    if (status == OTT_OK)
-        *out = s;
-    else
-        shards_close(s);
-    return status;
+    if (status != OTT_OK) return shards_close(s), status;
+    return *out = s, OTT_OK;
 }
 
 void shards_close(shards *s) {
     if (!s) return;
     for (int64_t i = 0; i < s->file_count; i++) safetensors_close(s->files[i].header);
-    if (s->texts) arena_close(s->texts);
+    arena_close(s->texts);
     mem_free(s->account, (void *)s->by_name);
     mem_free(s->account, s->tensors);
     mem_free(s->account, s->files);
@@ -330,23 +326,20 @@ const shard_tensor *shards_find(const shards *s, const char *name) {
     const shard_tensor key = {.entry = &entry}, *wanted = &key;
     if (s->count == 0) return NULL;
     const shard_tensor *const *found =
-        bsearch(&wanted, s->by_name, (size_t)s->count, sizeof *s->by_name, compare_tensor_names);
+        bsearch(&wanted, s->by_name, (size_t)s->count, sizeof *s->by_name, by_tensor_name);
     return found ? *found : NULL;
 }
 
-static ott_status fail_absent(const shards *s, const char *name) {
+static ott_status fail_missing(const shards *s, const char *name) {
     safetensors_nearest nearest = safetensors_nearest_begin(name);
     for (int64_t i = 0; i < s->count; i++) safetensors_nearest_offer(&nearest, s->tensors[i].entry->name);
-    if (!nearest.found)
-        return status_fail(OTT_ERR_NOT_FOUND, "%s: has no tensor '%s'", s->path, str_show(name).text);
-    return status_fail(OTT_ERR_NOT_FOUND, "%s: has no tensor '%s'; the nearest is '%s'", s->path,
-                       str_show(name).text, str_show(nearest.found).text);
+    return safetensors_nearest_fail(&nearest, s->path);
 }
 
 ott_status shards_expect(const shards *s, const char *name, int rank, const int64_t *shape,
                          const shard_tensor **out) {
     const shard_tensor *t = *out = shards_find(s, name);
-    if (!t) return fail_absent(s, name);
+    if (!t) return fail_missing(s, name);
     const safetensors *f = s->files[t->file].header;
     if (t->entry->dtype == OTT_DTYPE_COUNT || !dtype_is_high_precision(t->entry->dtype))
         return status_fail(OTT_ERR_DTYPE, "%s: tensor '%s' is %s; F32, BF16 or F16 is expected",

@@ -28,3 +28,9 @@ void safetensors_nearest_offer(safetensors_nearest *n, const char *name) {
     n->distance = distance;
     n->found = name;
 }
+
+ott_status safetensors_nearest_fail(const safetensors_nearest *n, const char *path) {
+    return status_fail(OTT_ERR_NOT_FOUND, "%s: has no tensor '%s'%s%s%s", path, str_show(n->wanted).text,
+                       n->found ? "; the nearest is '" : "", n->found ? str_show(n->found).text : "",
+                       n->found ? "'" : "");
+}
