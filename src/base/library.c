@@ -39,20 +39,18 @@ static void *try_folder(const library_name *n, const char *folder, const char *s
     return try_file(n, path, reason);
 }
 
-static void *open_given(const library_name *n, const char *path, char reason[LIBRARY_TEXT]) {
-    bool folder = file_is_folder(path);
-    void *library = folder ? try_folder(n, path, "", reason) : try_file(n, path, reason);
-    if (!library && !reason[0])
-        snprintf(reason, LIBRARY_TEXT, "%.512s%s%s is not there", path, folder ? "/" : "",
-                 folder ? n->file : "");
-    return library;
-}
-
 void *library_open(const library_name *n, char reason[LIBRARY_TEXT]) {
     const char *given = getenv(n->variable);
     char folder[PATH_MAX];
     reason[0] = '\0';
-    if (given && *given) return open_given(n, given, reason);
+    if (given && *given) {
+        bool folder = file_is_folder(given);
+        void *library = folder ? try_folder(n, given, "", reason) : try_file(n, given, reason);
+        if (!library && !reason[0])
+            snprintf(reason, LIBRARY_TEXT, "%.512s%s%s is not there", given, folder ? "/" : "",
+                     folder ? n->file : "");
+        return library;
+    }
     if (!own_folder(folder)) return NULL;
     void *library = try_folder(n, folder, "", reason);
     if (!library) library = try_folder(n, folder, "/../lib", reason);

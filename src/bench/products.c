@@ -223,13 +223,6 @@ static ott_status add_product_cases(bench *b, product_key *k, product_buffers *f
     return bench_add(b, &c);
 }
 
-static ott_status add_key(bench *b, products_bench *p, product_key *k, product_buffers *from) {
-    int at = b->count;
-    p->calls[at] = k->calls;
-    p->calls[at + 1] = k->backward_calls;
-    return k->op == OP_INDEX_gemm ? add_product_cases(b, k, from) : bench_add_attention(b, &k->attention);
-}
-
 static ott_status add_products(bench *b) {
     product_buffers *buffers;
     TRY(bench_alloc(b, sizeof(products_bench), &b->state));
@@ -237,7 +230,13 @@ static ott_status add_products(bench *b) {
     products_bench *p = b->state;
     TRY(record_step(b, p));
     TRY(open_product_buffers(b, p, buffers));
-    for (int i = 0; i < p->count; i++) TRY(add_key(b, p, &p->keys[i], buffers));
+    for (int i = 0; i < p->count; i++) {
+        int at = b->count;
+        p->calls[at] = p->keys[i].calls;
+        p->calls[at + 1] = p->keys[i].backward_calls;
+        TRY(p->keys[i].op == OP_INDEX_gemm ? add_product_cases(b, &p->keys[i], buffers)
+                                           : bench_add_attention(b, &p->keys[i].attention));
+    }
     return OTT_OK;
 }
 

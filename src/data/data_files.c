@@ -44,20 +44,18 @@ out:
     return status;
 }
 
-static ott_status find_pattern(const char *path, file_list *out) {
-    char folder[PATH_MAX] = ".";
-    const char *slash = strrchr(path, '/');
-    size_t length = slash ? (size_t)(slash - path) : 0;
-    if (length >= PATH_MAX) return status_fail(OTT_ERR_ARGUMENT, "%.60s...: the path is too long", path);
-    if (slash) snprintf(folder, sizeof folder, "%.*s", length ? (int)length : 1, path);
-    return find_in_folder(folder, slash ? slash + 1 : path, out);
-}
-
 static ott_status find_files(const char *path, const char *pattern, file_list *out) {
     char prefixed[PATH_MAX + 8];
     if (file_is_folder(path)) return find_in_folder(path, pattern, out);
     if (file_exists(path)) return add_path(out, "", path);
-    if (strpbrk(path, "*?")) return find_pattern(path, out);
+    if (strpbrk(path, "*?")) {
+        char folder[PATH_MAX] = ".";
+        const char *slash = strrchr(path, '/');
+        size_t length = slash ? (size_t)(slash - path) : 0;
+        if (length >= PATH_MAX) return status_fail(OTT_ERR_ARGUMENT, "%.60s...: the path is too long", path);
+        if (slash) snprintf(folder, sizeof folder, "%.*s", length ? (int)length : 1, path);
+        return find_in_folder(folder, slash ? slash + 1 : path, out);
+    }
     snprintf(prefixed, sizeof prefixed, "%s.bin", path);
     return add_path(out, "", file_exists(prefixed) ? prefixed : path); /* opening a missing file fails */
 }

@@ -79,21 +79,18 @@ static void fill_slots(shares *s, int64_t count) {
     }
 }
 
-/* Counts how many rows come from each part before row s->first, where this phase of the run begins. */
-static void count_before(shares *s, int64_t count) {
-    const shares *e = s->earlier;
-    int64_t rows = s->first - e->first;
-    for (int64_t i = 0; i < count; i++) s->before[i] = e->before[i] + rows / SLOTS * e->share[i];
-    for (int64_t k = 0; k < rows % SLOTS; k++) s->before[e->slots[k].part]++;
-}
-
 static ott_status add_shares(dataset *d, int64_t first, const double *weights, double temperature) {
     mixture *m = d->state;
     shares *s;
     TRY(mem_alloc(d->account, MEM_DATA, sizeof(shares), "the shares of a mixture", &s));
     s->first = first;
     s->earlier = m->last;
-    if (s->earlier) count_before(s, m->count);
+    if (s->earlier) { /* counts the rows of each part before row s->first, where this phase begins */
+        const shares *e = s->earlier;
+        int64_t rows = s->first - e->first;
+        for (int64_t i = 0; i < m->count; i++) s->before[i] = e->before[i] + rows / SLOTS * e->share[i];
+        for (int64_t k = 0; k < rows % SLOTS; k++) s->before[e->slots[k].part]++;
+    }
     share_slots(s, m->count, weights, temperature);
     fill_slots(s, m->count);
     m->last = s;

@@ -46,16 +46,6 @@ static ott_status read_header(const file_reader *r, size_t which, token_file *ou
 
 /* ---- without a header ---- */
 
-/* Guesses the size of a token as KempnerForge does: 4 bytes if the file size is a multiple of 4, else 2. */
-static ott_status guess_width(const file_reader *r, token_file *out) {
-    int width = r->bytes % 4 == 0 ? 4 : 2;
-    if (r->bytes % 2 != 0)
-        FAIL("%s: has no known header, and %" PRId64 " bytes are not a number of 2- or 4-byte tokens",
-             r->path, r->bytes);
-    *out = (token_file){.kind = "no header", .count = r->bytes / width, .width = width};
-    return OTT_OK;
-}
-
 static ott_status inspect_bin(const file_reader *r, token_file *out) {
     unsigned char magic[4] = {0};
     if (r->bytes >= 4) TRY(file_reader_read(r, 0, magic, 4));
@@ -64,7 +54,13 @@ static ott_status inspect_bin(const file_reader *r, token_file *out) {
     if (little_load(magic, 4) == 20240522)
         return status_fail(OTT_ERR_UNSUPPORTED,
                            "%s: is llm.c's file of an evaluation (20240522), not of tokens", r->path);
-    return guess_width(r, out);
+    /* guesses the size of a token as KempnerForge does: 4 bytes if the file size is a multiple of 4, else 2 */
+    int width = r->bytes % 4 == 0 ? 4 : 2;
+    if (r->bytes % 2 != 0)
+        FAIL("%s: has no known header, and %" PRId64 " bytes are not a number of 2- or 4-byte tokens",
+             r->path, r->bytes);
+    *out = (token_file){.kind = "no header", .count = r->bytes / width, .width = width};
+    return OTT_OK;
 }
 
 /* ---- NumPy ---- */

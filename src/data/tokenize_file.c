@@ -238,19 +238,15 @@ static ott_status read_more(corpus_job *j) {
     return OTT_OK;
 }
 
-static ott_status split_text(corpus_job *j, int64_t *used) {
-    bool all = j->read_bytes == j->reader.bytes;
-    if (!j->opened && j->rows) j->array = data_rows_begin(j->text, j->held);
-    j->opened = true;
-    return j->array.array ? split_array(j, all, used) : split_documents(j, all, used);
-}
-
 static ott_status run_rounds(corpus_job *j) {
     while (j->read_bytes < j->reader.bytes || j->held > 0) {
         int64_t used = 0;
         TRY(cancellation_check(j->cancellation));
         TRY(read_more(j));
-        TRY(split_text(j, &used));
+        bool all = j->read_bytes == j->reader.bytes;
+        if (!j->opened && j->rows) j->array = data_rows_begin(j->text, j->held);
+        j->opened = true;
+        TRY(j->array.array ? split_array(j, all, &used) : split_documents(j, all, &used));
         TRY(run_round(j));
         if (used > 0) memmove(j->text, j->text + used, (size_t)(j->held - used));
         j->held -= used;

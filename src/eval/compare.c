@@ -148,17 +148,9 @@ static ott_status run_window(comparison *c, eval_windows *w) {
     return OTT_OK;
 }
 
-static void sum_comparison(const comparison *c) {
-    ott_eval_result *r = c->job->result;
-    const ott_eval_options *o = c->job->options;
-    r->kl_mean = c->sum / (double)r->tokens;
-    r->cosine = c->dot / sqrt(c->square * c->against_square);
-    r->agreement = (double)c->same / (double)r->tokens;
-    r->passed = r->kl_max <= o->kl_max && r->kl_mean <= o->kl_mean && r->cosine >= o->cosine;
-}
-
 static ott_status run_windows(comparison *c, eval_windows *w) {
     ott_eval_result *r = c->job->result;
+    const ott_eval_options *o = c->job->options;
     bool on = true;
     TRY(eval_windows_note(w, c->job, 1));
     r->kl_max = 0;
@@ -166,7 +158,10 @@ static ott_status run_windows(comparison *c, eval_windows *w) {
         TRY(run_window(c, w));
         on = eval_advance(c->job);
     }
-    sum_comparison(c);
+    r->kl_mean = c->sum / (double)r->tokens;
+    r->cosine = c->dot / sqrt(c->square * c->against_square);
+    r->agreement = (double)c->same / (double)r->tokens;
+    r->passed = r->kl_max <= o->kl_max && r->kl_mean <= o->kl_mean && r->cosine >= o->cosine;
     return OTT_OK;
 }
 

@@ -148,21 +148,6 @@ static void halve_measurements(metrics_health *h) {
     h->last = kept;
 }
 
-static ott_status reserve_use(health_reader *r) {
-    metrics_health *h = r->h;
-    for (; h->count == METRICS_MOST_USES && h->last > 0; r->stride *= 2) halve_measurements(h);
-    if (h->count == METRICS_MOST_USES) return fail_line(r, "uses of tensors at one step", METRICS_MOST_USES);
-    return mem_reserve(h->account, MEM_OTHER, h->count + 1, "measured uses of tensors", &h->capacity,
-                       &h->uses);
-}
-
-static void begin_measurement(health_reader *r) {
-    metrics_health *h = r->h;
-    if (h->measurements % r->stride != 0) h->count = h->last;
-    h->last = h->count;
-    h->measurements++;
-}
-
 /* Returns a member of a health line; NULL if it is no string or longer than METRICS_NAME_BYTES. */
 static const char *short_text(const json_t *object, const char *key) {
     const json_t *value = json_object_get(object, key);
@@ -186,8 +171,14 @@ static ott_status add_use(health_reader *r, const json_t *object, int64_t step) 
     TRY(intern_word(r, tensor, &use.tensor));
     TRY(intern_word(r, gemm, &use.gemm));
     TRY(intern_word(r, format, &use.format));
-    if (h->count == 0 || h->uses[h->last].step != step) begin_measurement(r);
-    TRY(reserve_use(r));
+    if (h->count == 0 || h->uses[h->last].step != step) {
+        if (h->measurements % r->stride != 0) h->count = h->last;
+        h->last = h->count;
+        h->measurements++;
+    }
+    for (; h->count == METRICS_MOST_USES && h->last > 0; r->stride *= 2) halve_measurements(h);
+    if (h->count == METRICS_MOST_USES) return fail_line(r, "uses of tensors at one step", METRICS_MOST_USES);
+    TRY(mem_reserve(h->account, MEM_OTHER, h->count + 1, "measured uses of tensors", &h->capacity, &h->uses));
     h->modules[use.module].last_step = step;
     h->uses[h->count++] = use;
     h->complete = false;

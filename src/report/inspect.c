@@ -173,27 +173,9 @@ static void measure_columns(printer *p) {
     }
 }
 
-static void append_heading(printer *p) {
-    str_printf(&p->text, "%-*s  dtype    %-*s  %15s", p->name_width, "tensor", p->shape_width, "shape",
-               "bytes");
-    if (p->options->statistics)
-        str_printf(&p->text, "  %11s %11s %11s %11s %11s %7s %7s", "min", "max", "mean", "std", "zeros",
-                   "nan", "inf");
-    str_append(&p->text, shards_file_count(p->model) > 1 ? "  file\n" : "\n");
-}
-
 /* Formats a number with four significant digits; "-" for NaN. */
 static const char *four_digits(double x, char out[32]) {
     return isnan(x) ? strcpy(out, "-") : number_digits(x, 4, out);
-}
-
-static void append_moments(printer *p, const shard_tensor *t, const moments *m) {
-    figures f = show_moments(m, four_digits);
-    str_printf(&p->text, "  %11s %11s %11s %11s", f.least, f.most, f.mean, f.deviation);
-    if (shards_has_floats(t))
-        str_printf(&p->text, " %11" PRId64 " %7" PRId64 " %7" PRId64, m->zeros, m->nans, m->infinities);
-    else
-        str_printf(&p->text, " %11s %7s %7s", "-", "-", "-");
 }
 
 static void append_row(printer *p, const shard_tensor *t, const moments *m) {
@@ -204,7 +186,14 @@ static void append_row(printer *p, const shard_tensor *t, const moments *m) {
     while (!p->text.failed && p->text.length < end) str_append(&p->text, " ");
     str_printf(&p->text, "  %-7s  %-*s  %15s", e->format, p->shape_width, shape_text(e, shape),
                str_commas(e->bytes, bytes));
-    if (p->options->statistics) append_moments(p, t, m);
+    if (p->options->statistics) {
+        figures f = show_moments(m, four_digits);
+        str_printf(&p->text, "  %11s %11s %11s %11s", f.least, f.most, f.mean, f.deviation);
+        if (shards_has_floats(t))
+            str_printf(&p->text, " %11" PRId64 " %7" PRId64 " %7" PRId64, m->zeros, m->nans, m->infinities);
+        else
+            str_printf(&p->text, " %11s %7s %7s", "-", "-", "-");
+    }
     if (shards_file_count(p->model) > 1) str_printf(&p->text, "  %s", shards_file_name(p->model, t->file));
     str_append(&p->text, "\n");
 }
@@ -245,7 +234,12 @@ static ott_status print_table(printer *p) {
     measure_columns(p);
     append_metadata(p);
     if (p->text.length > 0) str_append(&p->text, "\n");
-    append_heading(p);
+    str_printf(&p->text, "%-*s  dtype    %-*s  %15s", p->name_width, "tensor", p->shape_width, "shape",
+               "bytes");
+    if (p->options->statistics)
+        str_printf(&p->text, "  %11s %11s %11s %11s %11s %7s %7s", "min", "max", "mean", "std", "zeros",
+                   "nan", "inf");
+    str_append(&p->text, shards_file_count(p->model) > 1 ? "  file\n" : "\n");
     for (int64_t i = 0; i < shards_count(p->model); i++) {
         TRY(flush_lines(p));
         if (p->options->statistics) TRY(measure_moments(p, p->order[i], &m));

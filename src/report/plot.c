@@ -41,15 +41,6 @@ static void find_range(plot *p) {
     p->y = axis_choose(low_y, high_y, (p->rows + 1) / 2);
 }
 
-static ott_status load_curves(plot *p) {
-    for (int i = 0; i < p->runs; i++) {
-        curve *c = &p->curves[i];
-        TRY(curve_row_mean(p->r, i, REPORT_LOSS, c));
-        TRY(curve_smooth(c, curve_half_window(c->count)));
-    }
-    return OTT_OK;
-}
-
 /* ---- dots ---- */
 
 /* [row][column]: bit of each dot of a braille character, to be added to U+2800. */
@@ -216,7 +207,11 @@ ott_status report_plot(const report *r, int width, int height, str *out) {
     int legend = r->row_count > 1 ? p->runs + (r->row_count > p->runs) : 0;
     p->rows = clamp_to_range(clamp_to_range(height, MIN_HEIGHT, MAX_HEIGHT) - 3 - legend, 4, MAX_HEIGHT - 3);
     p->columns = p->width - GUTTER - (p->runs > 1 ? 1 + clamp_to_range(p->runs, 0, 6) : 0);
-    TRY_OUT(load_curves(p));
+    for (int i = 0; i < p->runs; i++) {
+        curve *c = &p->curves[i];
+        TRY_OUT(curve_row_mean(p->r, i, REPORT_LOSS, c));
+        TRY_OUT(curve_smooth(c, curve_half_window(c->count)));
+    }
     if (is_empty(p))
         str_append(out, "(no training loss to plot: metrics.jsonl has none)\n");
     else

@@ -80,12 +80,6 @@ static void append_damage(const report *r, str *out) {
 
 enum { WORST_USES = 5, MOST_LEFT = 5 };
 
-static void append_use(const metrics_health *h, const metrics_use *use, str *out) {
-    char sqnr[32], sqnr_gap[32];
-    str_printf(out, "  %10s  %s  %s (%s, %s%s)\n", report_sqnr_text(use, sqnr), h->modules[use->module].name,
-               use->tensor, use->gemm, use->format, report_sqnr_gap_text(use, sqnr_gap));
-}
-
 static ott_status append_worst(const report_run_data *run, str *out) {
     const metrics_health *h = &run->health;
     const metrics_use **worst;
@@ -96,7 +90,12 @@ static ott_status append_worst(const report_run_data *run, str *out) {
                "\n%s: lowest SQNR relative to the format's, at step %" PRId64 ", %" PRId64 " of %" PRId64
                " measured uses of tensors:\n",
                run->summary.label, h->uses[h->last].step, shown, count);
-    for (int64_t i = 0; i < shown; i++) append_use(h, worst[i], out);
+    for (int64_t i = 0; i < shown; i++) {
+        char sqnr[32], sqnr_gap[32];
+        str_printf(out, "  %10s  %s  %s (%s, %s%s)\n", report_sqnr_text(worst[i], sqnr),
+                   h->modules[worst[i]->module].name, worst[i]->tensor, worst[i]->gemm, worst[i]->format,
+                   report_sqnr_gap_text(worst[i], sqnr_gap));
+    }
     mem_free(h->account, worst);
     return OTT_OK;
 }

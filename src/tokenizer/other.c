@@ -29,7 +29,7 @@ static bool is_tiktoken(const char *head, int64_t bytes) {
 }
 
 /* Returns the kind of tokenizer; NULL: unknown. */
-static const char *tokenizer_kind(const char *path) {
+static const char *foreign_kind(const char *path) {
     char head[HEAD_BYTES + 1] = "";
     file_reader r;
     if (!file_exists(path) || file_is_folder(path) || file_reader_open(path, &r) != OTT_OK) return NULL;
@@ -44,7 +44,7 @@ static const char *tokenizer_kind(const char *path) {
 
 ott_status tokenizer_check_kind(const char *path) {
     char tokenizer_json[PATH_MAX];
-    const char *kind = tokenizer_kind(path), *slash = strrchr(path, '/');
+    const char *kind = foreign_kind(path), *slash = strrchr(path, '/');
     if (!kind) return OTT_OK;
     snprintf(tokenizer_json, sizeof tokenizer_json, "%.*stokenizer.json", slash ? (int)(slash - path) + 1 : 0,
              path);
@@ -63,7 +63,7 @@ static bool find_file(const char *folder, const char *name, char path[PATH_MAX])
 ott_status tokenizer_fail_absent(const char *folder) {
     char path[PATH_MAX];
     if (find_file(folder, "tokenizer.model", path)) {
-        const char *kind = tokenizer_kind(path);
+        const char *kind = foreign_kind(path);
         return status_fail(
             OTT_ERR_NOT_FOUND,
             "%s: has no tokenizer.json; its tokenizer.model%s%s%s is not supported: " CONVERSION, folder,

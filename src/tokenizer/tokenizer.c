@@ -36,11 +36,8 @@ ott_status tokenizer_open(mem *account, const char *path, tokenizer **out) {
     t->account = account;
     ott_status status = arena_open(account, MEM_DATA, &t->texts);
     if (status == OTT_OK) status = load_steps(t, path);
-    if (status == OTT_OK)
-        *out = t;
-    else
-        tokenizer_close(t);
-    return status;
+    if (status != OTT_OK) return tokenizer_close(t), status;
+    return *out = t, OTT_OK;
 }
 
 void tokenizer_close(tokenizer *t) {
@@ -114,7 +111,7 @@ static ott_status append_all(tokenizer_ids *out, const int32_t *ids, int count) 
     return OTT_OK;
 }
 
-static ott_status check_utf8(const char *text, int64_t bytes) {
+static ott_status check_text(const char *text, int64_t bytes) {
     if (bytes < 0 || (bytes > 0 && !text))
         return status_fail(OTT_ERR_ARGUMENT, "a text of %" PRId64 " bytes", bytes);
     if (bytes > TOKENIZER_TEXT_LIMIT)
@@ -127,10 +124,10 @@ static ott_status check_utf8(const char *text, int64_t bytes) {
                        (unsigned char)text[bad]);
 }
 
-static ott_status encode_text(encode_run *run, text_view text, bool around) {
+static ott_status encode_around(encode_run *run, text_view text, bool around) {
     const tokenizer *t = run->t;
     tokenizer_ids *ids = run->ids;
-    TRY(check_utf8(text.at, text.bytes));
+    TRY(check_text(text.at, text.bytes));
     regex_matcher_begin(&run->s->matcher, text.bytes);
     TRY(tokenizer_ids_reserve(ids, text.bytes / 3)); /* enough ids for most texts */
     if (around) TRY(append_all(ids, t->prefix, t->prefix_count));
@@ -153,7 +150,7 @@ ott_status tokenizer_encode_prefixes(const tokenizer *t, tokenizer_scratch *s, c
     const int64_t before = ids->count;
     STATUS_REQUIRE(s->t == t);
     for (int64_t i = 0; prefixes && i < prefixes->count; i++) prefixes->ids[i] = 0;
-    ott_status status = encode_text(&run, (text_view){text, bytes}, flags & TOKENIZER_ADD_SPECIAL);
+    ott_status status = encode_around(&run, (text_view){text, bytes}, flags & TOKENIZER_ADD_SPECIAL);
     for (int64_t i = 0; prefixes && i < prefixes->count; i++)
         if (prefixes->ids[i] > 0) prefixes->ids[i] -= before;
     if (status != OTT_OK) ids->count = before;

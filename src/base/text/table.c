@@ -24,14 +24,6 @@ static void append_many(str *out, const char *text, int count) {
     for (int i = 0; i < count; i++) str_append(out, text);
 }
 
-static void append_rule(const text_table *t, const int *width, str *out) {
-    for (int c = 0; c < t->columns; c++) {
-        if (c > 0) str_append(out, t->rule);
-        append_many(out, "-", width[c]);
-    }
-    str_append(out, "\n");
-}
-
 static void append_table_rows(const text_table *t, str *out) {
     const char *end = t->cells.text + t->cells.length, *cell;
     int width[COLUMNS_MOST] = {0}, c = 0;
@@ -45,7 +37,13 @@ static void append_table_rows(const text_table *t, str *out) {
         str_append(out, cell);
         append_many(out, " ", right || last ? 0 : padding);
         str_append(out, last ? "\n" : t->gap);
-        if (last && heading && t->rule) append_rule(t, width, out);
+        if (last && heading && t->rule) {
+            for (int c = 0; c < t->columns; c++) {
+                if (c > 0) str_append(out, t->rule);
+                append_many(out, "-", width[c]);
+            }
+            str_append(out, "\n");
+        }
         heading = heading && !last;
     }
 }

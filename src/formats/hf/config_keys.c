@@ -150,15 +150,6 @@ double hf_key_get(const hf_key *k, const hf_config *c) {
     return *(const bool *)member;
 }
 
-static void hf_key_set(const hf_key *k, hf_config *c, double v) {
-    void *member = (char *)c + k->offset;
-    switch (k->type) {
-    case HF_INT: *(int64_t *)member = (int64_t)v; break;
-    case HF_REAL: *(double *)member = v; break;
-    case HF_BOOL: *(bool *)member = v != 0; break;
-    }
-}
-
 /* Compares real numbers in fp32, because one of the two may have been rounded to fp32. */
 bool hf_key_equal(const hf_key *k, double a, double b) {
     return k->type == HF_REAL ? (float)a == (float)b : a == b;
@@ -240,7 +231,12 @@ ott_status hf_read_keys(const char *name, json_t *root, hf_config *c) {
         if (!is_given)
             return hf_fail(OTT_ERR_FORMAT, name, k->name, NULL, "%s requires it, and it %s", c->family->name,
                            describe_key(k, expected));
-        hf_key_set(k, c, v);
+        void *member = (char *)c + k->offset;
+        switch (k->type) {
+        case HF_INT: *(int64_t *)member = (int64_t)v; break;
+        case HF_REAL: *(double *)member = v; break;
+        case HF_BOOL: *(bool *)member = v != 0; break;
+        }
     }
     return OTT_OK;
 }

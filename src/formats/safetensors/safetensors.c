@@ -333,12 +333,6 @@ const char *safetensors_metadata(const safetensors *f, const char *key) {
     return NULL;
 }
 
-static ott_status fail_missing(const safetensors *f, const char *name) {
-    safetensors_nearest nearest = safetensors_nearest_begin(name);
-    for (int64_t i = 0; i < f->count; i++) safetensors_nearest_offer(&nearest, f->entries[i].name);
-    return safetensors_nearest_fail(&nearest, f->file.path);
-}
-
 ott_status safetensors_check_shape(const safetensors *f, const safetensors_entry *e, int rank,
                                    const int64_t *shape) {
     if (e->rank == rank && (rank == 0 || memcmp(e->shape, shape, (size_t)rank * sizeof *shape) == 0))
@@ -351,7 +345,11 @@ ott_status safetensors_check_shape(const safetensors *f, const safetensors_entry
 ott_status safetensors_expect(const safetensors *f, const char *name, ott_dtype dtype, int rank,
                               const int64_t *shape, const safetensors_entry **out) {
     const safetensors_entry *e = *out = safetensors_find(f, name);
-    if (!e) return fail_missing(f, name);
+    if (!e) {
+        safetensors_nearest nearest = safetensors_nearest_begin(name);
+        for (int64_t i = 0; i < f->count; i++) safetensors_nearest_offer(&nearest, f->entries[i].name);
+        return safetensors_nearest_fail(&nearest, f->file.path);
+    }
     if (e->dtype != dtype)
         return status_fail(OTT_ERR_DTYPE, "%s: tensor '%s' is %s; %s is expected", f->file.path,
                            str_show(name).text, e->format, dtype_safetensors_name(dtype));

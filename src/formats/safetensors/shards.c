@@ -330,16 +330,14 @@ const shard_tensor *shards_find(const shards *s, const char *name) {
     return found ? *found : NULL;
 }
 
-static ott_status fail_missing(const shards *s, const char *name) {
-    safetensors_nearest nearest = safetensors_nearest_begin(name);
-    for (int64_t i = 0; i < s->count; i++) safetensors_nearest_offer(&nearest, s->tensors[i].entry->name);
-    return safetensors_nearest_fail(&nearest, s->path);
-}
-
 ott_status shards_expect(const shards *s, const char *name, int rank, const int64_t *shape,
                          const shard_tensor **out) {
     const shard_tensor *t = *out = shards_find(s, name);
-    if (!t) return fail_missing(s, name);
+    if (!t) {
+        safetensors_nearest nearest = safetensors_nearest_begin(name);
+        for (int64_t i = 0; i < s->count; i++) safetensors_nearest_offer(&nearest, s->tensors[i].entry->name);
+        return safetensors_nearest_fail(&nearest, s->path);
+    }
     const safetensors *f = s->files[t->file].header;
     if (t->entry->dtype == OTT_DTYPE_COUNT || !dtype_is_high_precision(t->entry->dtype))
         return status_fail(OTT_ERR_DTYPE, "%s: tensor '%s' is %s; F32, BF16 or F16 is expected",

@@ -67,14 +67,6 @@ ott_status jinja_text_find(jinja_work *w, text_view text, text_view part, const 
     return jinja_work_read(w, *out ? *out - text.at + part.bytes : text.bytes);
 }
 
-static ott_status list_characters(jinja_work *w, text_view text, jinja_list *l) {
-    for (int64_t i = 0, bytes; i < text.bytes; i += bytes) {
-        bytes = text_character_bytes((unsigned char)text.at[i]);
-        TRY(jinja_list_append(w, l, jinja_value_string((text_view){text.at + i, bytes})));
-    }
-    return OTT_OK;
-}
-
 ott_status jinja_value_elements(jinja_work *w, const jinja_value *v, jinja_list **out) {
     jinja_value made;
     if (v->kind == JINJA_LIST) return *out = v->list, OTT_OK;
@@ -82,7 +74,13 @@ ott_status jinja_value_elements(jinja_work *w, const jinja_value *v, jinja_list 
         return jinja_work_fail(w, OTT_ERR_FORMAT, "%s cannot be iterated over", jinja_value_kind(v));
     TRY(jinja_value_list(w, &made));
     *out = made.list;
-    if (v->kind == JINJA_STRING) return list_characters(w, v->text, *out);
+    if (v->kind == JINJA_STRING) {
+        for (int64_t i = 0, bytes; i < v->text.bytes; i += bytes) {
+            bytes = text_character_bytes((unsigned char)v->text.at[i]);
+            TRY(jinja_list_append(w, *out, jinja_value_string((text_view){v->text.at + i, bytes})));
+        }
+        return OTT_OK;
+    }
     for (int64_t i = 0; v->kind == JINJA_DICT && i < v->dict->count; i++)
         TRY(jinja_list_append(w, *out, v->dict->entries[i].key));
     return OTT_OK;
