@@ -23,19 +23,20 @@ typedef struct part {
     int64_t begin, end, read_begin, read_end;
 } part;
 
-static int64_t clamp(int64_t x, int64_t least, int64_t most) {
+static int64_t clamp_to_file(int64_t x, int64_t least, int64_t most) {
     return x < least ? least : x > most ? most : x;
 }
 
 /* Returns which bytes of this file are in [begin, end). begin and end count from the first file's start. */
 static part part_of_file(const file_reader *r, int64_t before, int64_t begin, int64_t end) {
-    part p = {.begin = clamp(begin - before, 0, r->bytes), .end = clamp(end - before, 0, r->bytes)};
+    part p = {.begin = clamp_to_file(begin - before, 0, r->bytes),
+              .end = clamp_to_file(end - before, 0, r->bytes)};
     p.read_begin = p.begin > TEXT_SLACK ? p.begin - TEXT_SLACK : 0;
     p.read_end = r->bytes - p.end > TEXT_SLACK ? p.end + TEXT_SLACK : r->bytes;
     return p;
 }
 
-static ott_status check_utf8(const char *path, const part *p, const char *text) {
+static ott_status check_part_utf8(const char *path, const part *p, const char *text) {
     int64_t skip = 0;
     while (p->read_begin > 0 && skip < TEXT_SLACK && p->read_begin + skip < p->read_end &&
            (text[skip] & 0xc0) == 0x80)
@@ -107,7 +108,7 @@ ott_status dataset_text_read(const char *path, const cancellation *w, int64_t be
     char *to = text + (before + p.read_begin - begin);
     *bytes = r.bytes;
     if (p.begin < p.end) status = read_watched(&r, w, p.read_begin, to, p.read_end - p.read_begin);
-    if (status == OTT_OK && p.begin < p.end) status = check_utf8(path, &p, to);
+    if (status == OTT_OK && p.begin < p.end) status = check_part_utf8(path, &p, to);
     file_reader_close(&r);
     return status;
 }

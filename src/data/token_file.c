@@ -24,7 +24,7 @@ static const struct {
     {278895051, 1, 0, "modded-nanogpt's 278895051"},
 };
 
-static ott_status read_header(const file_reader *r, size_t which, token_file *out) {
+static ott_status read_bin_header(const file_reader *r, size_t which, token_file *out) {
     unsigned char header[LLMC_HEADER];
     TRY(file_reader_read(r, 0, header, sizeof header));
     uint64_t version = little_load(header + 4, 4), count = little_load(header + 8, 4),
@@ -50,7 +50,7 @@ static ott_status inspect_bin(const file_reader *r, token_file *out) {
     unsigned char magic[4] = {0};
     if (r->bytes >= 4) TRY(file_reader_read(r, 0, magic, 4));
     for (size_t i = 0; i < sizeof headers / sizeof *headers; i++)
-        if (little_load(magic, 4) == headers[i].magic) return read_header(r, i, out);
+        if (little_load(magic, 4) == headers[i].magic) return read_bin_header(r, i, out);
     if (little_load(magic, 4) == 20240522)
         return status_fail(OTT_ERR_UNSUPPORTED,
                            "%s: is llm.c's file of an evaluation (20240522), not of tokens", r->path);

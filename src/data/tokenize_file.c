@@ -6,8 +6,9 @@
 #include "base/json/json_member.h"
 #include "base/json/json_text.h"
 #include "base/pool.h"
+#include "base/text/number.h"
 #include "data/ends.h"
-#include "data/row_text.h"
+#include "data/jsonl/row_text.h"
 #include "data/tokenize.h"
 #include "formats/token_writer.h"
 #include <inttypes.h>
@@ -73,23 +74,19 @@ static ott_status tokenize_document(const corpus_job *j, share *s, const char *t
     return append_mark(&s->ids, j->eos);
 }
 
-static ott_status add_object(const corpus_job *j, share *s, const json_t *row) {
-    const char *field = j->options->text_field;
-    if (!json_is_object(row)) return status_fail(OTT_ERR_FORMAT, "is not a JSON object");
-    const json_t *text;
-    TRY(json_row_text(row, field, &text));
-    return tokenize_document(j, s, json_string_value(text), (int64_t)json_string_length(text));
-}
-
 static ott_status add_jsonl_row(const corpus_job *j, share *s, const char *line, int64_t bytes) {
     json_error_t error;
-    if (json_text_is_blank(line, bytes)) return OTT_OK;
     json_t *row;
+    const json_t *text;
+    if (json_text_is_blank(line, bytes)) return OTT_OK;
     TRY(json_row_parse(line, bytes, &row, &error));
     if (!row)
         return status_fail(OTT_ERR_FORMAT, "is not JSON: %s at byte %d of the row", error.text,
                            error.position);
-    ott_status status = add_object(j, s, row);
+    ott_status status = json_is_object(row) ? json_row_text(row, j->options->text_field, &text)
+                                            : status_fail(OTT_ERR_FORMAT, "is not a JSON object");
+    if (status == OTT_OK)
+        status = tokenize_document(j, s, json_string_value(text), (int64_t)json_string_length(text));
     json_decref(row);
     return status;
 }
@@ -98,15 +95,8 @@ static ott_status add_jsonl_row(const corpus_job *j, share *s, const char *line,
 static int64_t first_of(const corpus_job *j, int thread) {
     if (thread == 0 || j->count == 0) return 0;
     const document *last = &j->documents[j->count - 1];
-    int64_t mark = (last->begin + last->bytes) / j->threads * thread, low = 0, high = j->count;
-    while (low < high) {
-        int64_t middle = low + (high - low) / 2;
-        if (j->documents[middle].begin >= mark)
-            high = middle;
-        else
-            low = middle + 1;
-    }
-    return low;
+    int64_t mark = (last->begin + last->bytes) / j->threads * thread;
+    return number_count_below(&j->documents->begin, sizeof *j->documents, j->count, mark);
 }
 
 static void tokenize_share(void *argument, int thread, int threads) {
@@ -127,12 +117,7 @@ static void tokenize_share(void *argument, int thread, int threads) {
 /* ---- a round ---- */
 
 static ott_status note_document(corpus_job *j, int64_t begin, int64_t end) {
-    if (j->count == j->documents_capacity) {
-        int64_t capacity = 2 * j->documents_capacity + 1024;
-        TRY(mem_grow(j->account, MEM_DATA, capacity * (int64_t)sizeof *j->documents, "documents",
-                     &j->documents));
-        j->documents_capacity = capacity;
-    }
+    TRY(mem_reserve(j->account, MEM_DATA, j->count + 1, "documents", &j->documents_capacity, &j->documents));
     j->documents[j->count++] = (document){.begin = begin, .bytes = end - begin};
     return OTT_OK;
 }

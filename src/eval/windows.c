@@ -32,7 +32,7 @@ static ott_status open_data(eval_windows *w, const ott_eval_options *o) {
     if (t)
         ends_log(e->log, t, "document", s.add_bos ? tokenizer_bos(t) : -1, s.add_eos ? tokenizer_eos(t) : -1,
                  trained ? "as the model was trained" : "as the tokenizer does in transformers");
-    if (str_ends_with_any(o->data, rows)) return dataset_open_jsonl(w->account, &s, &w->data);
+    if (str_ends_with_any(o->data, rows)) return dataset_open_rows(w->account, &s, ROWS_OTHER, &w->data);
     return e->tokenizer ? dataset_open_text(w->account, &s, &w->data)
                         : dataset_open_bytes(w->account, &s, &w->data);
 }

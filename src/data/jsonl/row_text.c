@@ -1,13 +1,13 @@
-/* data/row_text: finds the rows in a text. */
-#include "data/row_text.h"
+/* data/jsonl/row_text: finds the rows in a text. */
+#include "data/jsonl/row_text.h"
 #include "base/json/json_text.h"
 
-static bool is_space(char c) {
+static bool is_json_space(char c) {
     return c == ' ' || c == '\t' || c == '\r' || c == '\n';
 }
 
 static const char *skip_spaces(const char *at, const char *end) {
-    while (at < end && is_space(*at)) at++;
+    while (at < end && is_json_space(*at)) at++;
     return at;
 }
 
@@ -37,7 +37,8 @@ const char *data_rows_value_end(const char *at, const char *end) {
             continue;
         }
         bool closes = *at == ']' || *at == '}';
-        if (depth == 0 && (closes || *at == ',' || is_space(*at))) return at; /* end of a number or word */
+        if (depth == 0 && (closes || *at == ',' || is_json_space(*at)))
+            return at; /* end of a number or word */
         depth += (*at == '[' || *at == '{') - closes;
         at++;
         if (closes && depth == 0) return at;
