@@ -148,7 +148,7 @@ static ott_status run_window(comparison *c, eval_windows *w) {
     return OTT_OK;
 }
 
-static ott_status run_windows(comparison *c, eval_windows *w) {
+static ott_status compare_windows(comparison *c, eval_windows *w) {
     ott_eval_result *r = c->job->result;
     const ott_eval_options *o = c->job->options;
     bool on = true;
@@ -180,7 +180,7 @@ ott_status eval_compare(eval_job *j) {
                            j->model->path, (long long)own, j->against->path, (long long)other);
     TRY_OUT(pool_open(j->account, j->options->threads, &c.pool));
     TRY_OUT(eval_windows_open(j->account, j->model, j->options, &w));
-    TRY_OUT(run_windows(&c, &w));
+    TRY_OUT(compare_windows(&c, &w));
 out:
     eval_windows_close(&w);
     eval_batch_free(&c.batch);

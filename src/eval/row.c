@@ -73,7 +73,7 @@ static ott_status read_endings(const json_t *object, eval_row *row) {
 }
 
 /* Reads the label: an integer, or a text with an integer, as in Hugging Face's copy of the data. */
-static ott_status read_label(const json_t *object, int *out) {
+static ott_status read_row_label(const json_t *object, int *out) {
     const json_t *value;
     TRY(json_row_field(object, "label", &value));
     const char *text = json_string_value(value);
@@ -107,7 +107,7 @@ static ott_status make_query(const json_t *object, str *out) {
 }
 
 /* Writes context and endings to row->memory, which may move as it grows. Then sets the pointers to them. */
-static ott_status make_texts(eval_row *row) {
+static ott_status make_row_texts(eval_row *row) {
     int64_t end[EVAL_ENDINGS + 1];
     if (json_object_get(row->object, "activity_label") && json_object_get(row->object, "ctx_a") &&
         json_object_get(row->object, "ctx_b"))
@@ -156,8 +156,8 @@ ott_status eval_row_read(mem *account, const char *line, int64_t bytes, eval_row
     if (!json_is_object(out->object)) return status_fail(OTT_ERR_FORMAT, "is not a JSON object");
     TRY(read_context(out));
     TRY(read_endings(out->object, out));
-    TRY(read_label(out->object, &out->label));
-    return make_texts(out);
+    TRY(read_row_label(out->object, &out->label));
+    return make_row_texts(out);
 }
 
 void eval_row_free(eval_row *row) {
