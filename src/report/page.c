@@ -34,8 +34,7 @@ static void append_extremes(const curve *c, int64_t begin, int64_t end, str *out
 void report_append_curve(const char *name, const curve *c, str *out) {
     int64_t groups = c->count > MOST_POINTS ? MOST_POINTS / 2 : c->count;
     if (c->count == 0) return;
-    json_write_key(out, name);
-    str_append(out, "[");
+    json_write_open(out, name, "[");
     if (groups < c->count) append_point(c, 0, out);
     for (int64_t g = 0; g < groups; g++)
         append_extremes(c, g * c->count / groups, (g + 1) * c->count / groups, out);
@@ -70,8 +69,7 @@ out:
 /* Appends the loss curves. Omits the curve without smoothing if smoothing does not change it. */
 static ott_status append_curves(const report *r, int row, str *out) {
     curve logged = {0};
-    json_write_key(out, "curves");
-    str_append(out, "{");
+    json_write_open(out, "curves", "{");
     TRY(curve_row_mean(r, row, REPORT_LOSS, &logged));
     if (curve_half_window(logged.count) > 0) report_append_curve("logged_loss", &logged, out);
     curve_free(&logged);
@@ -119,13 +117,11 @@ static ott_status append_data(const report *r, const char *title, str *out) {
     snprintf(runs, sizeof runs, "%d runs compared", r->count);
     json_write_text(out, "title", title ? title : r->row_count == 1 ? r->rows[0].mean.label : runs);
     json_write_text(out, "reference", report_reference_name(r));
-    json_write_key(out, "format_sqnr");
-    str_append(out, "{");
+    json_write_open(out, "format_sqnr", "{");
     json_write_real(out, "e4m3", report_format_sqnr("e4m3"));
     json_write_real(out, "e5m2", report_format_sqnr("e5m2"));
     str_append(out, "}");
-    json_write_key(out, "rows");
-    str_append(out, "[");
+    json_write_open(out, "rows", "[");
     for (int i = 0; i < r->row_count; i++) TRY(append_row(r, i, out));
     str_append(out, "\n]}");
     return str_finish(out);

@@ -107,7 +107,7 @@ static void append_use_json(const metrics_use *use, str *out) {
         append_json_number("sqnr_db", use->sqnr_db, out);
 }
 
-static void append_cell(const metrics_use *use, str *out) {
+static void append_cell_json(const metrics_use *use, str *out) {
     json_write_key(out, NULL);
     str_append(out, use ? "{" : "null");
     if (!use) return;
@@ -119,15 +119,14 @@ static void append_cell(const metrics_use *use, str *out) {
 static void append_map(const heat_map *m, str *out) {
     json_write_integer(out, "measurements", m->health->measurements);
     json_write_integer(out, "left_out", m->left_out);
-    json_write_key(out, "steps");
-    str_append(out, "[");
+    json_write_open(out, "steps", "[");
     for (int i = 0; i < m->columns; i++) json_write_integer(out, NULL, m->step[i]);
     str_append(out, "], \"modules\": [");
     for (int i = 0; i < m->rows; i++) json_write_text(out, NULL, m->health->modules[m->module[i]].name);
     str_append(out, "], \"cells\": [");
     for (int i = 0; i < m->rows; i++) {
         str_append(out, i ? ",\n[" : "\n[");
-        for (int k = 0; k < m->columns; k++) append_cell(m->lowest[i * m->columns + k], out);
+        for (int k = 0; k < m->columns; k++) append_cell_json(m->lowest[i * m->columns + k], out);
         str_append(out, "]");
     }
     str_append(out, "]");
@@ -139,8 +138,7 @@ static ott_status append_worst_json(const metrics_health *h, str *out) {
     TRY(report_worst_uses(h->account, h, &worst, &count));
     json_write_integer(out, "last_step", h->uses[h->last].step);
     json_write_integer(out, "more_uses", count > MOST_USES ? count - MOST_USES : 0);
-    json_write_key(out, "worst");
-    str_append(out, "[");
+    json_write_open(out, "worst", "[");
     for (int64_t i = 0; i < count && i < MOST_USES; i++) {
         str_append(out, i ? ",\n{" : "\n{");
         json_write_text(out, "module", h->modules[worst[i]->module].name);
@@ -160,12 +158,10 @@ static ott_status append_worst_json(const metrics_health *h, str *out) {
 static void append_left_json(const report_run_data *run, str *out) {
     const metrics_module *modules = run->health.modules;
     int64_t count = 0;
-    json_write_key(out, "left");
-    str_append(out, "[");
+    json_write_open(out, "left", "[");
     for (int64_t i = report_next_left_fp8(run, 0); i >= 0; i = report_next_left_fp8(run, i + 1)) {
         if (count++ >= MOST_LEFT) continue;
-        json_write_key(out, NULL);
-        str_append(out, "{");
+        json_write_open(out, NULL, "{");
         json_write_text(out, "module", modules[i].name);
         json_write_integer(out, "step", modules[i].last_step);
         str_append(out, "}");
@@ -181,8 +177,7 @@ ott_status report_append_health(const report *r, int row, str *out) {
     TRY(arena_open(r->account, MEM_OTHER, &m.memory));
     ott_status status = fill_map(&m);
     if (status == OTT_OK) {
-        json_write_key(out, "health");
-        str_append(out, "{");
+        json_write_open(out, "health", "{");
         append_map(&m, out);
         append_left_json(run, out);
         status = append_worst_json(m.health, out);
