@@ -7,16 +7,10 @@
 
 /* ---- messages ---- */
 
-ott_status hf_fail(ott_status code, const char *name, const char *key, json_t *value, const char *format,
-                   ...) {
-    char what[400];
-    va_list arguments;
-    va_start(arguments, format);
-    text_vformat(what, sizeof what, format, arguments);
-    va_end(arguments);
-    if (!value) return status_fail(code, "%s: has no key '%s': %s", name, key, what);
+ott_status hf_fail_key(ott_status code, const char *name, const char *key, json_t *value) {
+    if (!value) return status_context(code, "%s: has no key '%s'", name, key);
     char *text = json_dumps(value, JSON_ENCODE_ANY | JSON_COMPACT | JSON_REAL_PRECISION(15));
-    status_fail(code, "%s: key '%s' = %s: %s", name, key, str_show(text ? text : "?").text, what);
+    status_context(code, "%s: key '%s' = %s", name, key, str_show(text ? text : "?").text);
     free(text);
     return code;
 }

@@ -33,19 +33,10 @@ int safetensors_format_find(const char *name) {
     return -1;
 }
 
-#define FAIL(f, ...)              fail_format((f)->file.path, NULL, __VA_ARGS__)
-#define FAIL_TENSOR(f, name, ...) fail_format((f)->file.path, name, __VA_ARGS__)
-
-__attribute__((format(printf, 3, 4), cold)) static ott_status
-fail_format(const char *path, const char *tensor, const char *format, ...) {
-    char what[400];
-    va_list arguments;
-    va_start(arguments, format);
-    text_vformat(what, sizeof what, format, arguments);
-    va_end(arguments);
-    if (!tensor) return status_fail(OTT_ERR_FORMAT, "%s: %s", path, what);
-    return status_fail(OTT_ERR_FORMAT, "%s: tensor '%s': %s", path, str_show(tensor).text, what);
-}
+#define FAIL(f, ...) status_context(status_fail(OTT_ERR_FORMAT, __VA_ARGS__), "%s", (f)->file.path)
+#define FAIL_TENSOR(f, name, ...)                                                                            \
+    status_context(status_fail(OTT_ERR_FORMAT, __VA_ARGS__), "%s: tensor '%s'", (f)->file.path,              \
+                   str_show(name).text)
 
 /* ---- the header ---- */
 

@@ -31,15 +31,7 @@ struct shards {
     int open_count;
 };
 
-__attribute__((format(printf, 2, 3), cold)) static ott_status fail_index(const shards *s, const char *format,
-                                                                         ...) {
-    char what[640];
-    va_list arguments;
-    va_start(arguments, format);
-    text_vformat(what, sizeof what, format, arguments);
-    va_end(arguments);
-    return status_fail(OTT_ERR_FORMAT, "%s: %s", s->index, what);
-}
+#define FAIL_INDEX(s, ...) status_context(status_fail(OTT_ERR_FORMAT, __VA_ARGS__), "%s", (s)->index)
 
 /* ---- list of files ---- */
 
@@ -61,11 +53,11 @@ static ott_status collect_names(shards *s, json_t *weight_map, json_t *names) {
     json_t *value;
     json_object_foreach(weight_map, tensor, value) {
         if (!json_is_string(value))
-            return fail_index(s, "weight_map: the file of tensor '%s' is not a string",
+            return FAIL_INDEX(s, "weight_map: the file of tensor '%s' is not a string",
                               str_show(tensor).text);
         const char *name = json_string_value(value);
         if (!is_plain_name(name))
-            return fail_index(s, "weight_map: tensor '%s' is in '%s', which is not a file name *.safetensors",
+            return FAIL_INDEX(s, "weight_map: tensor '%s' is in '%s', which is not a file name *.safetensors",
                               str_show(tensor).text, str_show(name).text);
         if (json_object_set_new(names, name, json_true()) != 0)
             return status_fail(OTT_ERR_MEMORY, "out of memory: names of the shards");
@@ -134,7 +126,7 @@ static ott_status check_duplicates(const shards *s) {
     for (int64_t i = 1; i < s->count; i++) {
         const shard_tensor *a = s->by_name[i - 1], *b = s->by_name[i];
         if (strcmp(a->entry->name, b->entry->name) == 0)
-            return fail_index(s, "tensor '%s' is in two shards, %s and %s", str_show(a->entry->name).text,
+            return FAIL_INDEX(s, "tensor '%s' is in two shards, %s and %s", str_show(a->entry->name).text,
                               s->files[a->file].name, s->files[b->file].name);
     }
     return OTT_OK;
@@ -146,9 +138,9 @@ static ott_status check_shards(const shards *s, json_t *weight_map) {
         const char *claimed = json_string_value(json_object_get(weight_map, t->entry->name));
         const char *file = s->files[t->file].name;
         if (!claimed)
-            return fail_index(s, "does not list tensor '%s' of %s", str_show(t->entry->name).text, file);
+            return FAIL_INDEX(s, "does not list tensor '%s' of %s", str_show(t->entry->name).text, file);
         if (strcmp(claimed, file) != 0)
-            return fail_index(s, "places tensor '%s' in %s, but it is in %s", str_show(t->entry->name).text,
+            return FAIL_INDEX(s, "places tensor '%s' in %s, but it is in %s", str_show(t->entry->name).text,
                               claimed, file);
     }
     return OTT_OK;
@@ -159,7 +151,7 @@ static ott_status check_index(const shards *s, json_t *weight_map) {
     json_t *value;
     json_object_foreach(weight_map, name, value) {
         if (!shards_find(s, name))
-            return fail_index(s, "places tensor '%s' in %s, which has no such tensor", str_show(name).text,
+            return FAIL_INDEX(s, "places tensor '%s' in %s, which has no such tensor", str_show(name).text,
                               json_string_value(value));
     }
     return OTT_OK;
@@ -174,7 +166,7 @@ static ott_status check_total(const shards *s, json_t *root) {
     if (json_is_integer(total) ? json_integer_value(total) == bytes : json_real_value(total) == (double)bytes)
         return OTT_OK;
     char *given = json_dumps(total, JSON_ENCODE_ANY | JSON_COMPACT);
-    ott_status status = fail_index(
+    ott_status status = FAIL_INDEX(
         s, "metadata.total_size is %s, the shards hold %" PRId64 " bytes: files of different versions?",
         str_show(given ? given : "?").text, bytes);
     free(given);
@@ -184,12 +176,12 @@ static ott_status check_total(const shards *s, json_t *root) {
 static ott_status parse_shard_index(shards *s, const char *text, int64_t bytes, json_t **root) {
     json_error_t error;
     TRY(json_text_parse(text, bytes, JSON_REJECT_DUPLICATES, root, &error));
-    if (!*root) return fail_index(s, "line %d: %s", error.line, str_show(error.text).text);
-    if (!json_is_object(*root)) return fail_index(s, "is not a JSON object");
+    if (!*root) return FAIL_INDEX(s, "line %d: %s", error.line, str_show(error.text).text);
+    if (!json_is_object(*root)) return FAIL_INDEX(s, "is not a JSON object");
     if (!json_is_object(json_object_get(*root, "weight_map")))
-        return fail_index(s, "has no object weight_map");
+        return FAIL_INDEX(s, "has no object weight_map");
     json_t *metadata = json_object_get(*root, "metadata");
-    if (metadata && !json_is_object(metadata)) return fail_index(s, "metadata is not a JSON object");
+    if (metadata && !json_is_object(metadata)) return FAIL_INDEX(s, "metadata is not a JSON object");
     return OTT_OK;
 }
 

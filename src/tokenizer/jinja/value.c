@@ -1,18 +1,7 @@
 /* jinja/value: creates and compares values, and counts memory and steps. */
 #include "tokenizer/jinja/value.h"
-#include "base/text/text.h"
-#include <stdarg.h>
 
 /* ---- work ---- */
-
-ott_status jinja_work_fail(const jinja_work *w, ott_status code, const char *format, ...) {
-    char text[512];
-    va_list arguments;
-    va_start(arguments, format);
-    text_vformat(text, sizeof text, format, arguments);
-    va_end(arguments);
-    return status_fail(code, "line %d: %s", w->line, text);
-}
 
 enum { STEPS_BETWEEN_CHECKS = 1 << 16 }; /* this number of steps takes a few milliseconds */
 

@@ -89,8 +89,7 @@ static inline ott_status jinja_work_write(jinja_work *w, int64_t bytes) {
     return jinja_work_steps(w, 1 + bytes / 8);
 }
 /* Fails with a message that begins with "line 3: ". */
-ott_status jinja_work_fail(const jinja_work *w, ott_status code, const char *format, ...)
-    __attribute__((format(printf, 3, 4)));
+#define jinja_work_fail(w, code, ...) status_context(status_fail(code, __VA_ARGS__), "line %d", (w)->line)
 
 static inline jinja_value jinja_value_bool(bool truth) {
     return (jinja_value){.kind = JINJA_BOOL, .truth = truth};
