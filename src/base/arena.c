@@ -3,7 +3,6 @@
 #include "base/arena.h"
 #include "base/text/text.h"
 #include <inttypes.h>
-#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>

@@ -2,7 +2,6 @@
 #include "base/library.h"
 #include "base/file/file.h"
 #include <dlfcn.h>
-#include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>

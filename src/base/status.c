@@ -2,7 +2,6 @@
 #include "base/status.h"
 #include "base/text/text.h"
 #include <errno.h>
-#include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
 

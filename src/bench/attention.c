@@ -1,6 +1,5 @@
 /* bench/attention: attention forward and backward, one document. */
 #include "bench/harness.h"
-#include <math.h>
 #include <stdio.h>
 
 static const ott_dtype activations[] = {OTT_BF16, OTT_F32};

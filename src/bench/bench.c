@@ -1,10 +1,8 @@
 /* bench/bench: the table of benchmarks, and checks of their options. */
-#include "bench/bench.h"
 #include "api/handle.h"
 #include "base/pool.h"
 #include "bench/harness.h"
 #include <stdio.h>
-#include <string.h>
 
 static const bench_entry *const entries[] = {
     &bench_gemm,      &bench_gemv,     &bench_quantize, &bench_attention, &bench_norm,

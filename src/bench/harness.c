@@ -4,10 +4,8 @@
 #include "base/clock.h"
 #include "base/rng.h"
 #include "base/text/number.h"
-#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
-#include <string.h>
 
 /* ---- cases ---- */
 

@@ -9,7 +9,6 @@
 #include "formats/safetensors/shards.h"
 #include "monitor/progress.h"
 #include <fcntl.h>
-#include <string.h>
 #include <unistd.h>
 
 enum { READ_BYTES = 8 << 20 };

@@ -2,7 +2,6 @@
 #include "bench/model.h"
 #include "backend/backend.h"
 #include <stdio.h>
-#include <string.h>
 
 static const char *const known[] = {"fp8", "bf16", "fp32"};
 enum { KNOWN = sizeof known / sizeof *known };

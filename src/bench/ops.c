@@ -1,7 +1,6 @@
 /* bench/ops: norm and gated activation of a block, and the optimizer. */
 #include "nn/activation.h"
 #include "bench/harness.h"
-#include "tensor/step_state.h"
 #include <stdio.h>
 
 /* ---- norm and gated activation ---- */

@@ -4,7 +4,6 @@
 #include "bench/model.h"
 #include "run/memory/check.h"
 #include <stdio.h>
-#include <string.h>
 
 /* The arguments of a call, without the tensors' data. */
 typedef struct product_key {

@@ -5,9 +5,7 @@
 #include "model/init.h"
 #include "monitor/op_kinds.h"
 #include "run/run.h"
-#include "train/trainer.h"
 #include <stdio.h>
-#include <string.h>
 
 /* The parts of a step's time: kinds of operations, and the time between operations. */
 enum { BETWEEN = OP_KINDS, SHARES };

@@ -1,12 +1,10 @@
 /* data/data: a run's training and validation data, opened from its configuration. */
 #include "data/data.h"
-#include "base/file/file.h"
 #include "base/text/size.h"
 #include "data/phases.h"
 #include "config/table.h"
 #include "data/data_files.h"
 #include "data/ends.h"
-#include <limits.h>
 #include <stdio.h>
 #include <string.h>
 

@@ -1,6 +1,5 @@
 /* data/data_files: finds the files of a dataset's path and their format. */
 #include "data/data_files.h"
-#include "base/text/str.h"
 #include "config/parse/number.h"
 #include "data/data.h"
 #include <stdio.h>

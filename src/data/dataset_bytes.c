@@ -1,7 +1,6 @@
 /* data/dataset_bytes: datasets of text bytes and of random tokens. */
 #include "base/file/file.h"
 #include "base/rng.h"
-#include "base/text/str.h"
 #include "data/dataset_internal.h"
 #include <inttypes.h>
 #include <math.h>

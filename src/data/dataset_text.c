@@ -2,7 +2,6 @@
 #include "base/file/file.h"
 #include "data/corpus.h"
 #include "tokenizer/text/text.h"
-#include <string.h>
 
 /* Removes the incomplete characters at the ends of a share. */
 static text_view complete_characters(const char *text, int64_t bytes) {

@@ -7,7 +7,6 @@
 #include <inttypes.h>
 #include <stdio.h>
 #include <math.h>
-#include <string.h>
 
 /* Maximum number of files that stay open. With more files, each read opens its file. */
 #define KEPT_OPEN 128

@@ -4,7 +4,6 @@
 #include "base/little.h"
 #include "base/text/str.h"
 #include <inttypes.h>
-#include <limits.h>
 #include <stdio.h>
 #include <string.h>
 

@@ -4,9 +4,7 @@
 #include "base/json/json_text.h"
 #include "data/jsonl/chat_row.h"
 #include "data/ends.h"
-#include "tokenizer/chat.h"
 #include <inttypes.h>
-#include <jansson.h>
 #include <string.h>
 
 enum { PIECE = 1 << 16 }; /* bytes per read */

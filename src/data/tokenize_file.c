@@ -12,10 +12,8 @@
 #include "data/tokenize.h"
 #include "formats/token_writer.h"
 #include <inttypes.h>
-#include <jansson.h>
 #include <math.h>
 #include <stdio.h>
-#include <string.h>
 
 #define ROUND (INT64_C(4) << 20) /* bytes of text that a round reads per thread */
 

@@ -8,7 +8,6 @@
  */
 #include "base/pool.h"
 #include "eval/eval.h"
-#include <math.h>
 
 /* The figures that compare two rows of logits. */
 typedef struct token_figures {

@@ -10,8 +10,6 @@
 #include "eval/eval.h"
 #include "eval/row.h"
 #include <inttypes.h>
-#include <math.h>
-#include <string.h>
 
 #define DATA_LIMIT (INT64_C(1) << 30) /* bytes of the largest file that is read */
 

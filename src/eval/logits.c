@@ -2,7 +2,6 @@
 #include "eval/logits.h"
 #include "base/file/file.h"
 #include <stdio.h>
-#include <string.h>
 
 /* The order in which tensors are declared; the writer sorts them. */
 enum { LOGITS, INPUT_IDS, LABELS, POSITION_IDS, TENSORS };

@@ -1,8 +1,6 @@
 /* eval/open: opens a model for evaluation, and runs one forward over a batch of documents. */
 #include "eval/eval.h"
 #include "data/data.h"
-#include <math.h>
-#include <string.h>
 
 enum { HEAD_CHUNK = 256 }; /* tokens of a chunk of logits; a multiple of the block size of every recipe */
 

@@ -1,6 +1,5 @@
 /* eval/perplexity: computes a model's loss, perplexity and bits per byte on a text. */
 #include "eval/logits.h"
-#include <math.h>
 
 /* Counts the bytes of the text of the predicted tokens. */
 typedef struct byte_count {

@@ -3,7 +3,6 @@
 #include "eval/row.h"
 #include "base/json/json_member.h"
 #include "base/json/json_text.h"
-#include <string.h>
 
 /* ---- cleaning ---- */
 

@@ -3,9 +3,7 @@
 #include "base/file/file.h"
 #include "fp8/cast.h"
 #include <inttypes.h>
-#include <math.h>
 #include <stdio.h>
-#include <string.h>
 
 enum {
     VERSION = 3,

@@ -1,6 +1,5 @@
 /* formats/metrics: the writer. Each line is one write call, so that a crash can damage only the last line. */
 #include "formats/metrics.h"
-#include "base/file/file.h"
 #include "base/text/number.h"
 #include "base/text/str.h"
 #include "formats/metrics_lines.h"

@@ -4,8 +4,6 @@
 #include "base/little.h"
 #include "base/staging.h"
 #include <inttypes.h>
-#include <limits.h>
-#include <string.h>
 #include <sys/stat.h>
 
 enum { HEADER = 1024, MAGIC = 20240801, VERSION = 7 };

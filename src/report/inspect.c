@@ -7,9 +7,7 @@
 #include "formats/safetensors/show.h"
 #include "fp8/cast.h"
 #include <inttypes.h>
-#include <stdio.h>
 #include <stdlib.h>
-#include <string.h>
 
 enum { BUFFER_FLOATS = 1 << 16 };
 

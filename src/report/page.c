@@ -3,7 +3,6 @@
 #include "base/json/json_write.h"
 #include "base/text/number.h"
 #include "report/page.h"
-#include "report/curve.h"
 #include <stdio.h>
 #include <string.h>
 

@@ -1,5 +1,4 @@
 /* report/report: writes summary.json, and reads run folders. */
-#include "report/report.h"
 #include "base/file/file.h"
 #include "base/json/json_member.h"
 #include "base/json/json_write.h"
@@ -7,10 +6,7 @@
 #include "base/text/number.h"
 #include "report/curve.h"
 #include <inttypes.h>
-#include <jansson.h>
-#include <limits.h>
 #include <math.h>
-#include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>

@@ -2,7 +2,6 @@
    how to convert them. */
 #include "base/file/file.h"
 #include "tokenizer/internal.h"
-#include <limits.h>
 #include <stdio.h>
 
 /* The end of messages that name a file which is not supported: how to make a tokenizer.json. */

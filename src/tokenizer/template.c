@@ -3,7 +3,6 @@
 #include "base/file/file.h"
 #include "tokenizer/internal.h"
 #include <inttypes.h>
-#include <limits.h>
 #include <stdio.h>
 
 /* ---- the post-processor ---- */

@@ -3,7 +3,6 @@
 #include "base/little.h"
 #include "base/text/text.h"
 #include <inttypes.h>
-#include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
 

@@ -2,7 +2,6 @@
 #include "data/jsonl/chat_row.h"
 #include "base/json/json_member.h"
 #include "base/json/json_text.h"
-#include "base/text/str.h"
 #include <string.h>
 
 /* Returns the role for ShareGPT's "from"; NULL if it is unknown. */

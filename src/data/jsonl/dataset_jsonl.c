@@ -6,15 +6,11 @@
 #include "data/jsonl/chat_row.h"
 #include "data/corpus.h"
 #include "data/jsonl/row_text.h"
-#include "tokenizer/chat.h"
-#include "tokenizer/text/text.h"
 #include <errno.h>
 #include <inttypes.h>
-#include <jansson.h>
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
-#include <string.h>
 
 typedef struct row_reader row_reader;
 /* Adds the sample or document of a JSON row to the corpus r->c. */

@@ -1,11 +1,9 @@
 /* formats/hf/folder: copies the files that are neither weights nor config.json. */
 #include "formats/hf/folder.h"
 #include "base/file/file.h"
-#include "base/text/str.h"
 #include "formats/hf/config.h"
 #include <errno.h>
 #include <inttypes.h>
-#include <limits.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>

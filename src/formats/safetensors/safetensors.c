@@ -5,13 +5,11 @@
 #include "base/file/file.h"
 #include "base/json/json_text.h"
 #include "base/little.h"
-#include "base/text/str.h"
 #include "base/text/text.h"
 #include "formats/safetensors/format.h"
 #include "formats/safetensors/show.h"
 #include "fp8/dtype.h"
 #include <inttypes.h>
-#include <jansson.h>
 #include <stdlib.h>
 #include <string.h>
 

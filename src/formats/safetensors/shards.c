@@ -3,14 +3,11 @@
 #include "base/arena.h"
 #include "base/file/file.h"
 #include "base/json/json_text.h"
-#include "base/text/str.h"
 #include "base/text/text.h"
 #include "formats/safetensors/show.h"
 #include "fp8/cast.h"
 #include <inttypes.h>
-#include <jansson.h>
 #include <stdlib.h>
-#include <string.h>
 
 typedef struct shard_file {
     const char *name; /* file name without the folder */

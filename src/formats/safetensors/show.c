@@ -1,6 +1,5 @@
 /* formats/safetensors/show: formats names and shapes of untrusted files for messages. */
 #include "formats/safetensors/show.h"
-#include "base/text/str.h"
 #include <inttypes.h>
 #include <stdio.h>
 #include <string.h>

@@ -11,7 +11,6 @@
 #include "fp8/cast.h"
 #include <inttypes.h>
 #include <stdlib.h>
-#include <string.h>
 #include <unistd.h>
 
 typedef struct data_item {

@@ -1,6 +1,5 @@
 /* jinja/undo: restores namespaces after a branch of a rendering. */
 #include "tokenizer/jinja/value.h"
-#include <stddef.h>
 
 struct jinja_undo {
     jinja_dict *dict, before; /* the changed namespace, and its jinja_dict before the change */
