@@ -14,8 +14,6 @@ typedef struct tokenize_request {
     ott_tokenize_options options;
 } tokenize_request;
 
-/* ---- standard input to standard output ---- */
-
 /* An ott_read_fn. Ends the input if the output failed. */
 static int64_t read_input(void *user, void *buffer, int64_t bytes) {
     const tokenize_request *r = user;
@@ -39,8 +37,6 @@ static int tokenize_lines(tokenize_request *r, ott_context *context) {
     ott_status status = ott_tokenize(context, r->tokenizer, &r->options, read_input, r, write_output, r);
     return cli_code(status);
 }
-
-/* ---- a corpus ---- */
 
 /* Redraws the progress line on a terminal. In a pipe prints a line for every 10%. */
 static void show_tokenize_progress(void *user, const ott_work *w) {
@@ -81,8 +77,6 @@ static int tokenize_corpus(tokenize_request *r, ott_context *context) {
     output_live_end(r->out);
     return status == OTT_OK ? print_result(r, &result) : cli_fail(status);
 }
-
-/* ---- the verb ---- */
 
 static int run_tokenize(ott_context *context, output *out, void *user) {
     tokenize_request *r = user;

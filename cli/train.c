@@ -6,8 +6,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* ---- progress ---- */
-
 typedef struct training {
     output out;
     ott_context *context;
@@ -56,8 +54,6 @@ static void show_work(void *user, const ott_work *w) {
              cli_stop_signal() ? "stopping: " : "", step, (long long)w->done, (long long)w->total, left);
     output_live(&t->out, line);
 }
-
-/* ---- the verb ---- */
 
 /* Prints the help of one section or key; `about` NULL: of the verb and all keys. */
 static int print_train_help(ott_context *context, const char *about) {

@@ -45,8 +45,6 @@ static void read_machine(const reading *r) {
         keep_smallest(r, available * 1024 - r->promised, total * 1024, "this machine");
 }
 
-/* ---- cgroups ---- */
-
 /* The names that a cgroup version uses for its files and options. */
 typedef struct cgroup_version {
     const char *type;       /* file system type of the mount */
@@ -149,8 +147,6 @@ static void read_cgroups(const reading *r, const cgroup_version *v) {
         *slash = 0;
     }
 }
-
-/* ---- limits of the process ---- */
 
 static void read_address_limit(const reading *r, int resource, int64_t used, const char *owner) {
     struct rlimit most;

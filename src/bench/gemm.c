@@ -43,8 +43,6 @@ static operand make_operand(void *data, ott_dtype d, int64_t mn, int64_t k, bool
                      .transposed = transposed};
 }
 
-/* ---- gemm ---- */
-
 /* One buffer for each operand and format. All shapes share the buffers. */
 typedef struct gemm_buffers {
     tensor a[FORMATS], b[FORMATS], c, scale;
@@ -105,8 +103,6 @@ static ott_status add_gemm(bench *b) {
 
 const bench_entry bench_gemm = {
     .name = "gemm", .compares_bf16 = true, .accepts = BENCH_ACCEPTS_SHAPES, .add = add_gemm};
-
-/* ---- gemv ---- */
 
 static const int64_t gemv_rows[] = {1, 2, 4, 8};
 enum { GEMV_ROWS = sizeof gemv_rows / sizeof *gemv_rows };

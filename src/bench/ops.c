@@ -3,8 +3,6 @@
 #include "bench/harness.h"
 #include <stdio.h>
 
-/* ---- norm and gated activation ---- */
-
 /* A precision to measure. fp8: computes in bf16, and also quantizes the result with one scale. */
 typedef struct block_precision {
     const char *name;
@@ -107,8 +105,6 @@ static ott_status add_norm(bench *b) {
 }
 
 const bench_entry bench_norm = {.name = "norm", .accepts = BENCH_ACCEPTS_SHAPES, .add = add_norm};
-
-/* ---- optimizer ---- */
 
 typedef struct optimizer_bench {
     tensor param, grad, moment1, moment2, state, sums;

@@ -6,8 +6,6 @@
 #include <math.h>
 #include <string.h>
 
-/* ---- bytes of text files ---- */
-
 static ott_status bytes_read(const dataset *d, int64_t begin, int64_t count, int32_t *tokens) {
     const unsigned char *bytes = (const unsigned char *)d->state + TEXT_SLACK;
     for (int64_t i = 0; i < count; i++) tokens[i] = bytes[begin + i];
@@ -145,8 +143,6 @@ ott_status dataset_open_bytes(mem *account, const dataset_source *s, dataset **o
     if (status != OTT_OK) return dataset_close(d), status;
     return *out = d, OTT_OK;
 }
-
-/* ---- synthetic ---- */
 
 static ott_status synthetic_read(const dataset *d, int64_t begin, int64_t count, int32_t *tokens) {
     const uint64_t stream = rng_stream("synthetic");

@@ -29,8 +29,6 @@ typedef struct mixture {
     shares *last; /* last phase, linked to earlier ones */
 } mixture;
 
-/* ---- the table ---- */
-
 static ott_status check_weights(dataset **parts, const double *weights, int64_t count, double temperature) {
     if (count < 1 || count > MAX_PARTS)
         return status_fail(OTT_ERR_CONFIG, "data.datasets: %" PRId64 " datasets; 1 to %d can be mixed", count,
@@ -103,8 +101,6 @@ ott_status dataset_mixture_phase(dataset *d, int64_t first, const double *weight
     return add_shares(d, first, weights, temperature);
 }
 
-/* ---- rows ---- */
-
 /* Returns the dataset that has row `number` of the mixture. *in_part: number of the row in that dataset. */
 static const dataset *find_mixture_part(const dataset *d, int64_t number, int64_t *in_part) {
     const mixture *m = d->state;
@@ -147,8 +143,6 @@ static void close_parts(dataset *d) {
         mem_free(d->account, s);
     }
 }
-
-/* ---- opening ---- */
 
 static ott_status open_parts(mem *account, dataset **parts, int64_t count, dataset **out) {
     static const token_source no_tokens = {NULL, close_parts};

@@ -4,8 +4,6 @@
 #include <inttypes.h>
 #include <string.h>
 
-/* ---- windows ---- */
-
 static void place_in_row(int64_t length, dataset_row *row) {
     for (int64_t i = 0; i < length; i++) row->position[i] = (int32_t)i;
     row->start[0] = 0;
@@ -79,8 +77,6 @@ static ott_status make_window_rows(dataset *d) {
 }
 
 const row_source dataset_windows = {make_window_rows, read_window, dataset_draw};
-
-/* ---- samples ---- */
 
 static int64_t sample_length(const dataset *d, int64_t sample) {
     return d->begin[sample + 1] - d->begin[sample];

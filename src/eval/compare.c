@@ -32,8 +32,6 @@ typedef struct comparison {
     int64_t same;
 } comparison;
 
-/* ---- one token ---- */
-
 static float largest_logit(ott_dtype d, const void *x, int64_t count, int64_t *where) {
     float most = -INFINITY;
     *where = 0;
@@ -82,8 +80,6 @@ static void compare_rows(void *argument, int thread, int threads) {
     }
 }
 
-/* ---- hooks that receive logits ---- */
-
 static ott_status keep_logits(void *user, exec *cx, const char *module, const char *what, const tensor *t) {
     comparison *c = user;
     if (!eval_is_logits(c->job->model, module, what)) return OTT_OK;
@@ -109,8 +105,6 @@ static ott_status compare_logits(void *user, exec *cx, const char *module, const
     c->seen += t->rows;
     return OTT_OK;
 }
-
-/* ---- windows ---- */
 
 static void add_figures(comparison *c) {
     ott_eval_result *r = c->job->result;

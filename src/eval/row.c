@@ -4,8 +4,6 @@
 #include "base/json/json_member.h"
 #include "base/json/json_text.h"
 
-/* ---- cleaning ---- */
-
 /* Replaces `from` by `to` everywhere, in one pass from left to right. */
 static void replace_all_text(const str *in, const char *from, const char *to, str *out) {
     const char *at = in->text ? in->text : "", *end = at + in->length, *found;
@@ -46,8 +44,6 @@ void eval_clean(text_view text, str *out) {
     str_free(&plain);
 }
 
-/* ---- fields ---- */
-
 static ott_status read_text_member(const json_t *object, const char *name, text_view *out) {
     const json_t *value;
     TRY(json_row_text(object, name, &value));
@@ -84,8 +80,6 @@ static ott_status read_row_label(const json_t *object, int *out) {
     *out = (int)label;
     return OTT_OK;
 }
-
-/* ---- lm-eval's texts ---- */
 
 /* Writes clean(activity_label + ": " + ctx_a + " " + ctx_b.capitalize()). */
 static ott_status make_query(const json_t *object, str *out) {

@@ -10,8 +10,6 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-/* ---- opening ---- */
-
 struct metrics_writer {
     mem *account;
     char *path;
@@ -73,8 +71,6 @@ out:
     return status;
 }
 
-/* ---- writing ---- */
-
 static void append_metric(str *line, const metrics_value *v) {
     char number[32];
     str_append(line, ",");
@@ -121,8 +117,6 @@ ott_status metrics_sync(metrics_writer *w) {
     if (fdatasync(w->descriptor) == 0 || errno == EINVAL || errno == EROFS || errno == ENOTSUP) return OTT_OK;
     return status_fail(OTT_ERR_IO, "%s: cannot sync: %s", w->path, strerror(errno));
 }
-
-/* ---- replaced files ---- */
 
 bool metrics_path_is_current(const metrics_writer *w) {
     struct stat named, held;

@@ -20,8 +20,6 @@ struct tensorboard_writer {
     bool failed;
 };
 
-/* ---- protocol buffers ---- */
-
 /* A field's key in a protocol buffer: the field's number, and how its value is encoded. */
 #define FIELD(number, coding) ((number) << 3 | (coding))
 enum { VARINT = 0, FIXED64 = 1, BYTES = 2, FIXED32 = 5 };
@@ -41,8 +39,6 @@ static void append_fixed(str *s, int number, uint64_t bits, int bytes) {
     append_varint(s, FIELD((uint64_t)number, bytes == 8 ? FIXED64 : FIXED32));
     str_append_little(s, bits, bytes);
 }
-
-/* ---- records ---- */
 
 static uint32_t masked_crc(const void *data, int64_t bytes) {
     uint32_t crc = file_crc32c(0, data, bytes);
@@ -74,8 +70,6 @@ static ott_status finish_event(tensorboard_writer *w) {
     append_record(&w->queue, &w->event);
     return str_finish(&w->queue);
 }
-
-/* ---- the file ---- */
 
 /* Creates events.out.tfevents.TIME.HOST.PID; appends a number if the name exists. */
 static ott_status make_file(tensorboard_writer *w, const char *folder) {

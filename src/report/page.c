@@ -10,8 +10,6 @@
 
 enum { MOST_POINTS = 700 }; /* a page cannot show more points of a curve */
 
-/* ---- curves ---- */
-
 static void append_point(const curve *c, int64_t i, str *out) {
     char x[32], y[32];
     json_write_key(out, NULL);
@@ -80,8 +78,6 @@ static ott_status append_curves(const report *r, int row, str *out) {
     return OTT_OK;
 }
 
-/* ---- rows ---- */
-
 /* Appends the full verdict, or the differences that prevent one. */
 static ott_status append_note(const report *r, int row, str *out) {
     const char *differs = r->rows[row].differs;
@@ -125,8 +121,6 @@ static ott_status append_data(const report *r, const char *title, str *out) {
     str_append(out, "\n]}");
     return str_finish(out);
 }
-
-/* ---- the page ---- */
 
 static void append_inert(const char *json, str *out) {
     for (size_t plain; *json; json += plain + (json[plain] == '<')) {

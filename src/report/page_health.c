@@ -21,8 +21,6 @@ typedef struct heat_map {
     const metrics_use **lowest;
 } heat_map;
 
-/* ---- heat map ---- */
-
 static bool begins_measurement(const metrics_health *h, int64_t use) {
     return use == 0 || h->uses[use].step != h->uses[use - 1].step;
 }
@@ -87,8 +85,6 @@ static ott_status fill_map(heat_map *m) {
     fill_cells(m, measurements, row_of);
     return OTT_OK;
 }
-
-/* ---- JSON ---- */
 
 static void append_json_number(const char *key, double value, str *out) {
     char text[32];

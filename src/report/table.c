@@ -76,8 +76,6 @@ static void append_damage(const report *r, str *out) {
     }
 }
 
-/* ---- health ---- */
-
 enum { WORST_USES = 5, MOST_LEFT = 5 };
 
 static ott_status append_worst(const report_run_data *run, str *out) {

@@ -43,8 +43,6 @@ const ascii_rule *ascii_rule_find(text_view regex) {
     return NULL;
 }
 
-/* ---- characters ---- */
-
 static bool is_small(unsigned char c) {
     return c >= 'a' && c <= 'z';
 }

@@ -53,8 +53,6 @@ ott_status tokenizer_check_kind(const char *path) {
     return status_fail(OTT_ERR_UNSUPPORTED, "%s: is %s, which is not supported: " CONVERSION, path, kind);
 }
 
-/* ---- a folder without tokenizer.json ---- */
-
 static bool find_file(const char *folder, const char *name, char path[PATH_MAX]) {
     return snprintf(path, PATH_MAX, "%s/%s", folder, name) < PATH_MAX && file_exists(path);
 }

@@ -5,8 +5,6 @@
 #include <inttypes.h>
 #include <stdio.h>
 
-/* ---- the post-processor ---- */
-
 static ott_status append_template_id(const tokenizer *t, int64_t id, int32_t *ids, int *count) {
     if (id < 0 || !tokenizer_token(t, id))
         return status_fail(OTT_ERR_FORMAT, "there is no token with the id %" PRId64, id);
@@ -63,8 +61,6 @@ ott_status template_load(tokenizer *t, const json_t *root) {
     return json_each_step(t, json_object_get(root, "post_processor"), "post_processor", "processors",
                           load_processor, NULL);
 }
-
-/* ---- other files of the folder ---- */
 
 /* Returns the id of the token that a JSON value names: "<s>" or {"content": "<s>"}; -1 if it names none. */
 static int32_t named_token(const tokenizer *t, const json_t *object, const char *key) {

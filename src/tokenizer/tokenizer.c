@@ -3,8 +3,6 @@
 #include "tokenizer/internal.h"
 #include <inttypes.h>
 
-/* ---- opening ---- */
-
 static ott_status load_parts(tokenizer *t, const json_t *root) {
     TRY(split_load(t, root)); /* first: the other parts need to know if the model is byte-level */
     TRY(normalize_load(t, root));
@@ -56,8 +54,6 @@ void tokenizer_close(tokenizer *t) {
     arena_close(t->texts);
     mem_free(t->account, t);
 }
-
-/* ---- encoding ---- */
 
 static ott_status encode_normalized(encode_run *run, text_view text, bool at_start) {
     return split_run(run, 0, text, at_start);

@@ -109,8 +109,6 @@ bool json_text_is_valid(const char *text, int64_t bytes) {
     return after && skip_space(after, end) == end;
 }
 
-/* ---- parsing ---- */
-
 /* True if parsing failed because memory ran out. jansson has an error code for this, but does not always set
    it: it may also report a syntax error in valid text, or leave error->text empty. */
 static bool memory_ran_out(const char *text, int64_t bytes, size_t flags, const json_error_t *error) {

@@ -29,8 +29,6 @@ bool hf_folder_is_copied(const char *name) {
     return true;
 }
 
-/* ---- resolving links ---- */
-
 /* Files of a Hugging Face cache, CACHE/models--NAME/snapshots/REVISION/FILE, are links to files in
    CACHE/models--NAME/blobs. Stores the path of the blobs folder in c->blobs. */
 static void find_blobs(copier *c) {
@@ -63,8 +61,6 @@ static ott_status check_replaceable(const char *path) {
     if (lstat(path, &info) != 0 || S_ISREG(info.st_mode)) return OTT_OK;
     return status_fail(OTT_ERR_ARGUMENT, "%s: is not a regular file and is not replaced: remove it", path);
 }
-
-/* ---- copying ---- */
 
 static ott_status copy_opened(copier *c, const file_reader *r, const char *goal) {
     if (r->bytes > HF_FOLDER_MOST_BYTES) {

@@ -1,8 +1,6 @@
 /* jinja/access: converts JSON, lists elements, and reads members and arguments. */
 #include "tokenizer/jinja/value.h"
 
-/* ---- from JSON ---- */
-
 static ott_status list_from_json(jinja_work *w, const json_t *json, jinja_value *out) {
     jinja_value element;
     TRY(jinja_value_list(w, out));
@@ -39,8 +37,6 @@ ott_status jinja_value_from_json(jinja_work *w, const json_t *json, jinja_value 
     }
     return OTT_OK;
 }
-
-/* ---- texts ---- */
 
 ott_status jinja_value_copy_text(jinja_work *w, const char *at, int64_t bytes, jinja_value *out) {
     void *memory;
@@ -140,8 +136,6 @@ ott_status jinja_items(jinja_work *w, const jinja_call *c, jinja_value *out) {
     }
     return OTT_OK;
 }
-
-/* ---- arguments ---- */
 
 const jinja_value *jinja_argument(const jinja_arguments *a, int place, const char *name) {
     for (int i = 0, at = 0; i < a->count; i++) {

@@ -1,8 +1,6 @@
 /* jinja/parser: the current token of a parser, and the nodes that it makes. */
 #include "tokenizer/jinja/parser.h"
 
-/* ---- tokens ---- */
-
 ott_status parser_fail(const parser *p, const char *what) {
     const jinja_token *t = p->at;
     if (t->kind == JINJA_TOKEN_END)
@@ -43,8 +41,6 @@ ott_status parser_expect_name(parser *p, text_view *out) {
     *out = p->at->text;
     return parser_expect_kind(p, JINJA_TOKEN_NAME, "a name");
 }
-
-/* ---- nodes ---- */
 
 ott_status parser_make(parser *p, jinja_node_kind kind, jinja_node **out) {
     TRY(arena_alloc(p->t->memory, sizeof **out, out));
