@@ -1,4 +1,5 @@
 /* bench/bench: the table of benchmarks, and checks of their options. */
+#include "bench/bench.h"
 #include "api/handle.h"
 #include "base/pool.h"
 #include "bench/harness.h"

@@ -1,4 +1,5 @@
 /* report/report: writes summary.json, and reads run folders. */
+#include "report/report.h"
 #include "base/file/file.h"
 #include "base/json/json_member.h"
 #include "base/json/json_write.h"

@@ -1,4 +1,5 @@
 /* tokenizer/tokenizer: opens a tokenizer, and passes a text through its parts. */
+#include "tokenizer/tokenizer.h"
 #include "base/file/file.h"
 #include "tokenizer/internal.h"
 #include <inttypes.h>

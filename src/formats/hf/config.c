@@ -1,5 +1,6 @@
 /* formats/hf/config: the reader of config.json: the family, single-number keys, unsupported features, and
    consistency. Features with several keys are in hf_config_parts.c and hf_config_rope.c. */
+#include "formats/hf/config.h"
 #include "base/file/file.h"
 #include "base/json/json_text.h"
 #include "base/text/text.h"
