@@ -43,11 +43,11 @@ void *library_open(const library_name *n, char reason[LIBRARY_TEXT]) {
     char folder[PATH_MAX];
     reason[0] = '\0';
     if (given && *given) {
-        bool folder = file_is_folder(given);
-        void *library = folder ? try_folder(n, given, "", reason) : try_file(n, given, reason);
+        bool is_folder = file_is_folder(given);
+        void *library = is_folder ? try_folder(n, given, "", reason) : try_file(n, given, reason);
         if (!library && !reason[0])
-            snprintf(reason, LIBRARY_TEXT, "%.512s%s%s is not there", given, folder ? "/" : "",
-                     folder ? n->file : "");
+            snprintf(reason, LIBRARY_TEXT, "%.512s%s%s is not there", given, is_folder ? "/" : "",
+                     is_folder ? n->file : "");
         return library;
     }
     if (!own_folder(folder)) return NULL;

@@ -38,9 +38,9 @@ static void append_table_rows(const text_table *t, str *out) {
         append_many(out, " ", right || last ? 0 : padding);
         str_append(out, last ? "\n" : t->gap);
         if (last && heading && t->rule) {
-            for (int c = 0; c < t->columns; c++) {
-                if (c > 0) str_append(out, t->rule);
-                append_many(out, "-", width[c]);
+            for (int i = 0; i < t->columns; i++) {
+                if (i > 0) str_append(out, t->rule);
+                append_many(out, "-", width[i]);
             }
             str_append(out, "\n");
         }
