@@ -141,7 +141,7 @@ static const option *find_option(const command *c, const char *text, size_t leng
     return NULL;
 }
 
-static int fail_option(const command *c, const char *text, size_t length) {
+static int fail_unknown_option(const command *c, const char *text, size_t length) {
     enum { MOST = 24 };
     const char *names[MOST];
     char word[LONGEST_WORD + 1];
@@ -162,7 +162,7 @@ static int take_option(const command *c, int argc, char **argv, int *at) {
     const option *o = find_option(c, text, length);
     if (!o && c->settings && strncmp(text, "--", 2) == 0 && memchr(text, '.', length))
         return take_another(c, "a configuration key", c->settings, text);
-    if (!o) return fail_option(c, text, length);
+    if (!o) return fail_unknown_option(c, text, length);
     if (o->type == OPTION_FLAG && value) return fail_value(c, o, value, "no value");
     if (o->type != OPTION_FLAG && !value) {
         if (*at + 1 >= argc || strncmp(argv[*at + 1], "--", 2) == 0)
@@ -173,7 +173,7 @@ static int take_option(const command *c, int argc, char **argv, int *at) {
     return take_value(c, o, value);
 }
 
-static int check_operands(const command *c, int count, char **argv) {
+static int check_operand_count(const command *c, int count, char **argv) {
     if (c->operands_most == 0 && count > 0)
         return cli_error(CLI_BAD_INPUT, "%s: takes no argument, but \"%s\" is given", c->name, argv[0]);
     if (c->operands_most == 0) return OPTIONS_CONTINUE;
@@ -208,5 +208,5 @@ int options_take(const command *c, int argc, char **argv, int *operands) {
         int code = take_option(c, argc, argv, &i);
         if (code != OPTIONS_CONTINUE) return code;
     }
-    return check_operands(c, *operands, argv);
+    return check_operand_count(c, *operands, argv);
 }

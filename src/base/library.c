@@ -31,8 +31,8 @@ static void *try_file(const library_name *n, const char *path, char reason[LIBRA
     return library;
 }
 
-static void *try_folder(const library_name *n, const char *folder, const char *subfolder,
-                        char reason[LIBRARY_TEXT]) {
+static void *try_library_folder(const library_name *n, const char *folder, const char *subfolder,
+                                char reason[LIBRARY_TEXT]) {
     char path[PATH_MAX + 64];
     snprintf(path, sizeof path, "%s%s/%s", folder, subfolder, n->file);
     return try_file(n, path, reason);
@@ -44,15 +44,15 @@ void *library_open(const library_name *n, char reason[LIBRARY_TEXT]) {
     reason[0] = '\0';
     if (given && *given) {
         bool is_folder = file_is_folder(given);
-        void *library = is_folder ? try_folder(n, given, "", reason) : try_file(n, given, reason);
+        void *library = is_folder ? try_library_folder(n, given, "", reason) : try_file(n, given, reason);
         if (!library && !reason[0])
             snprintf(reason, LIBRARY_TEXT, "%.512s%s%s is not there", given, is_folder ? "/" : "",
                      is_folder ? n->file : "");
         return library;
     }
     if (!own_folder(folder)) return NULL;
-    void *library = try_folder(n, folder, "", reason);
-    if (!library) library = try_folder(n, folder, "/../lib", reason);
+    void *library = try_library_folder(n, folder, "", reason);
+    if (!library) library = try_library_folder(n, folder, "/../lib", reason);
     if (!library && !reason[0])
         snprintf(reason, LIBRARY_TEXT, "%s is neither in %.512s nor in its ../lib", n->file, folder);
     return library;

@@ -111,7 +111,7 @@ static const gemm_format weights[] = {
     {"e4m3", OTT_E4M3, OTT_E4M3}, {"bf16", OTT_BF16, OTT_BF16}, {"fp32", OTT_F32, OTT_F32}};
 enum { WEIGHTS = sizeof weights / sizeof *weights };
 
-static int64_t packed_count(const bench *b, const bench_product *p, ott_dtype d) {
+static int64_t packed_elements(const bench *b, const bench_product *p, ott_dtype d) {
     operand weight = make_operand(NULL, d, p->n, p->k, false);
     return op_packed_count(&b->cx, &weight);
 }
@@ -122,7 +122,7 @@ static int64_t region_elements(const bench *b, const bench_shapes *s, ott_dtype 
     int64_t cache = sysconf(_SC_LEVEL3_CACHE_SIZE), wanted = cache / 4 * 5;
     int64_t elements = size_max(least, wanted < most ? wanted : most) / dtype_bytes(d);
     for (int i = 0; i < s->products; i++)
-        elements = size_max(elements, 2 * packed_count(b, &s->product[i], d));
+        elements = size_max(elements, 2 * packed_elements(b, &s->product[i], d));
     return elements;
 }
 
@@ -144,7 +144,7 @@ static ott_status add_gemv_case(bench *b, const bench_product *p, int64_t m, int
     state->a = (operand){.t = x};
     state->b = make_operand(region->data, weights[w].b, p->n, p->k, false);
     state->b.packed = true;
-    state->packed_bytes = packed_count(b, p, weights[w].b) * dtype_bytes(weights[w].b);
+    state->packed_bytes = packed_elements(b, p, weights[w].b) * dtype_bytes(weights[w].b);
     state->weights = tensor_bytes(*region) / state->packed_bytes;
     bench_case c = {.what = "weights read",
                     .variant = weights[w].name,

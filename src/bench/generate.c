@@ -95,7 +95,7 @@ static double memory_of(const generator *s) {
     return (double)mem_read(s->model.account).now;
 }
 
-static void write_rates(bench *b, str *out) {
+static void write_token_rates(bench *b, str *out) {
     const generate_bench *g = b->state;
     double values[BENCH_PRECISIONS_MOST];
     for (int i = 0; i < g->count; i++) values[i] = 1 / bench_seconds(b, &b->cases[i]);
@@ -123,6 +123,6 @@ static void write_rates_json(bench *b, str *out) {
 const bench_entry bench_generate = {.name = "generate",
                                     .accepts = BENCH_ACCEPTS_MODEL,
                                     .add = add_recipes,
-                                    .text = write_rates,
+                                    .text = write_token_rates,
                                     .json = write_rates_json,
                                     .close = close_models};

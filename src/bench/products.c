@@ -29,7 +29,7 @@ typedef struct products_bench {
 
 /* ---- recording a step ---- */
 
-static void describe_product(product_key *k) {
+static void describe_recorded_product(product_key *k) {
     const operand *a = &k->a;
     accumulate_mode sum = k->gemm.spec.accumulate;
     bool chain = sum == ACCUMULATE_FP32;
@@ -96,7 +96,7 @@ static void record_op(void *user, const exec *cx, enum op_index op, const void *
         k.a = *g->a;
         k.b = *g->b;
         k.c = *g->c;
-        describe_product(&k);
+        describe_recorded_product(&k);
     } else if (op == OP_INDEX_attention_forward) {
         const attention_forward_args *a = args;
         k.attention = shape_of_attention(a->q, a->k, a->head_dim, a->window);

@@ -31,7 +31,7 @@ typedef struct step_bench {
 
 /* ---- running ---- */
 
-static void note_op(void *user, enum op_index op, const void *args, double began, double seconds) {
+static void note_step_op(void *user, enum op_index op, const void *args, double began, double seconds) {
     contestant *c = user;
     (void)began;
     c->step_seconds[op_kind_of_call(op, args)] += seconds;
@@ -100,7 +100,7 @@ static ott_status open_contestant(bench *b, const char *precision, contestant *c
     TRY(trainer_open(m->account, b->log, m->device, &m->shape, &options, c->train_data, c->validation_data,
                      &c->trainer));
     TRY(model_initialize(c->trainer->m, 1, 0));
-    c->times = (exec_times){.on_op = note_op, .user = c};
+    c->times = (exec_times){.on_op = note_step_op, .user = c};
     TRY(exec_times_open(&c->times, m->device));
     c->trainer->cx.times = &c->times;
     c->tokens = options.batch_size * options.seq_len * options.grad_accum;

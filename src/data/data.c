@@ -215,7 +215,7 @@ static const char *dataset_name_in(const char *text, size_t *length) {
     return text + path - *length;
 }
 
-static ott_status open_part(const opener *o, const char *text, dataset **part, double *weight) {
+static ott_status open_weighted_part(const opener *o, const char *text, dataset **part, double *weight) {
     char path[PATH_MAX];
     TRY(data_files_split_weight(text, path, weight));
     request r = training_request(o->cfg, path);
@@ -275,7 +275,7 @@ static ott_status open_weighted_parts(const opener *o, dataset **out) {
         return status_fail(OTT_ERR_CONFIG, "data.datasets: %lld datasets; 1 to %d can be mixed",
                            (long long)list->count, MAX_DATASETS);
     for (int64_t i = 0; i < list->count; i++) {
-        ott_status status = open_part(o, list->items[i], &parts[i], &weights[i]);
+        ott_status status = open_weighted_part(o, list->items[i], &parts[i], &weights[i]);
         if (status == OTT_OK) continue;
         while (i > 0) dataset_close(parts[--i]);
         return status;

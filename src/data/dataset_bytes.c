@@ -111,7 +111,7 @@ ott_status dataset_text_read(const char *path, const cancellation *w, int64_t be
 }
 
 /* Adds the byte range to the dataset's name, unless all bytes are read. */
-static ott_status name_part(dataset *d, const text_share *p) {
+static ott_status name_byte_range(dataset *d, const text_share *p) {
     char *files = d->name;
     if (p->end - p->begin == p->total) return OTT_OK;
     ott_status status =
@@ -123,7 +123,7 @@ static ott_status name_part(dataset *d, const text_share *p) {
 static ott_status read_bytes(dataset *d, const dataset_source *s, const text_share *p) {
     int64_t before = 0, bytes;
     TRY(dataset_name_files(d, s));
-    TRY(name_part(d, p));
+    TRY(name_byte_range(d, p));
     TRY(mem_alloc(d->account, MEM_DATA, p->end - p->begin + 2 * TEXT_SLACK, s->paths[0], &d->state));
     for (int64_t i = 0; i < s->count; i++, before += bytes)
         TRY(dataset_text_read(s->paths[i], s->cancellation, before, p->begin, p->end,

@@ -10,7 +10,7 @@ typedef struct member {
     int64_t before; /* end of the previous value, or the offset after '{' */
 } member;
 
-static int64_t skip_spaces(const str *s, int64_t at) {
+static int64_t pass_spaces(const str *s, int64_t at) {
     while (at < s->length && strchr(" \t\r\n", s->text[at])) at++;
     return at;
 }
@@ -40,17 +40,17 @@ static int64_t skip_member_value(const str *s, int64_t at) {
 /* Finds the next member. `before` is the offset after the previous value. False at the end of the object. */
 static bool next_member(const str *s, int64_t before, member *m) {
     m->before = before;
-    m->key = skip_spaces(s, before);
-    if (m->key < s->length && s->text[m->key] == ',') m->key = skip_spaces(s, m->key + 1);
+    m->key = pass_spaces(s, before);
+    if (m->key < s->length && s->text[m->key] == ',') m->key = pass_spaces(s, m->key + 1);
     if (m->key >= s->length || s->text[m->key] != '"') return false;
     m->key_end = skip_text(s, m->key);
-    m->value = skip_spaces(s, skip_spaces(s, m->key_end) + 1); /* offset after the colon and spaces */
+    m->value = pass_spaces(s, pass_spaces(s, m->key_end) + 1); /* offset after the colon and spaces */
     m->value_end = skip_member_value(s, m->value);
     return true;
 }
 
 static int64_t object_begin(const str *s) {
-    return skip_spaces(s, 0) + 1; /* offset after the opening brace */
+    return pass_spaces(s, 0) + 1; /* offset after the opening brace */
 }
 
 static bool find_member(const str *s, const char *key, member *m) {

@@ -72,7 +72,7 @@ static ott_status finish_event(tensorboard_writer *w) {
 }
 
 /* Creates events.out.tfevents.TIME.HOST.PID; appends a number if the name exists. */
-static ott_status make_file(tensorboard_writer *w, const char *folder) {
+static ott_status make_event_file(tensorboard_writer *w, const char *folder) {
     char host[128];
     if (gethostname(host, sizeof host) != 0) strcpy(host, "localhost");
     host[sizeof host - 1] = '\0';
@@ -113,7 +113,7 @@ ott_status tensorboard_open(mem *account, const char *folder, int64_t first_step
     TRY(mem_alloc(account, MEM_OTHER, sizeof(tensorboard_writer), "a TensorBoard writer", &w));
     *w = (tensorboard_writer){.account = account, .descriptor = -1};
     w->path.account = w->queue.account = w->event.account = w->summary.account = w->value.account = account;
-    TRY_OUT(make_file(w, folder));
+    TRY_OUT(make_event_file(w, folder));
     TRY_OUT(write_preamble(w, first_step));
     *out = w;
 out:

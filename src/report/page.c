@@ -93,7 +93,7 @@ static ott_status append_note(const report *r, int row, str *out) {
     return status;
 }
 
-static ott_status append_row(const report *r, int row, str *out) {
+static ott_status append_row_data(const report *r, int row, str *out) {
     const report_run_data *run = report_row_run(r, row, 0);
     str_append(out, row ? ",\n{" : "\n{");
     report_append_row(r, row, out);
@@ -117,12 +117,12 @@ static ott_status append_data(const report *r, const char *title, str *out) {
     json_write_real(out, "e5m2", report_format_sqnr("e5m2"));
     str_append(out, "}");
     json_write_open(out, "rows", "[");
-    for (int i = 0; i < r->row_count; i++) TRY(append_row(r, i, out));
+    for (int i = 0; i < r->row_count; i++) TRY(append_row_data(r, i, out));
     str_append(out, "\n]}");
     return str_finish(out);
 }
 
-static void append_inert(const char *json, str *out) {
+static void append_escaped_data(const char *json, str *out) {
     for (size_t plain; *json; json += plain + (json[plain] == '<')) {
         plain = strcspn(json, "<");
         str_append_bytes(out, json, (int64_t)plain);
@@ -136,7 +136,7 @@ ott_status report_html(const report *r, const char *title, str *out) {
     ott_status status = append_data(r, title, &data);
     if (status == OTT_OK) {
         str_append_bytes(out, report_page_template, mark - report_page_template);
-        append_inert(data.text, out);
+        append_escaped_data(data.text, out);
         str_append(out, mark + strlen(DATA_MARK));
         status = str_finish(out);
     }

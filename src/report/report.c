@@ -202,7 +202,7 @@ static ott_status read_text_file(report *r, const char *folder, const char *name
     return status;
 }
 
-static ott_status read_run(report *r, const char *folder, report_run_data *run) {
+static ott_status read_run_folder(report *r, const char *folder, report_run_data *run) {
     static const char *const keys[] = {
 #define X(name, key) key,
         REPORT_KEY_MAP(X)
@@ -263,9 +263,9 @@ ott_status report_open(mem *account, const char *const *folders, int count, repo
     TRY_OUT(arena_open(account, MEM_OTHER, &r->texts));
     TRY_OUT(mem_alloc_array(account, MEM_OTHER, count, sizeof *r->runs, "runs of a report", &r->runs));
     while (r->count < count) {
-        /* the run is counted before it is read, so that report_close frees it even if read_run fails */
+        /* the run is counted before it is read, so that report_close frees it even if read_run_folder fails */
         int i = r->count++;
-        TRY_OUT(read_run(r, folders[i], &r->runs[i]));
+        TRY_OUT(read_run_folder(r, folders[i], &r->runs[i]));
     }
     TRY_OUT(report_make_rows(r));
     *out = r;

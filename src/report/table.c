@@ -3,7 +3,7 @@
 #include "report/internal.h"
 #include <inttypes.h>
 
-static void append_row(const report *r, int index, text_table *t) {
+static void append_table_row(const report *r, int index, text_table *t) {
     const report_row *row = &r->rows[index];
     const report_summary *s = &row->mean;
     report_gap gap = report_gap_of(r, index);
@@ -23,14 +23,14 @@ static void append_row(const report *r, int index, text_table *t) {
     text_table_cell(t, report_count_text((double)s->fp8_gemms, text));
 }
 
-static ott_status append_rows(const report *r, str *out) {
+static ott_status append_comparison(const report *r, str *out) {
     static const char *const headings[] = {"run",      "train loss",  "val loss", "gap to first",
                                            "tokens/s", "peak memory", "FP8 GEMMs"};
     enum { COLUMNS = sizeof headings / sizeof *headings };
     text_table t = {
         .columns = COLUMNS, .gap = " | ", .rule = "-+-", .right = true, .cells.account = r->account};
     for (int c = 0; c < COLUMNS; c++) text_table_cell(&t, headings[c]);
-    for (int i = 0; i < r->row_count; i++) append_row(r, i, &t);
+    for (int i = 0; i < r->row_count; i++) append_table_row(r, i, &t);
     return text_table_write(&t, out);
 }
 
@@ -120,7 +120,7 @@ static ott_status append_health(const report *r, str *out) {
 }
 
 ott_status report_table(const report *r, str *out) {
-    TRY(append_rows(r, out));
+    TRY(append_comparison(r, out));
     append_verdicts(r, out);
     for (int i = 0; i < r->count; i++)
         if (!r->runs[i].finished)

@@ -72,7 +72,7 @@ static ott_status read_template_member(chat *c, str *out) {
     return status == OTT_OK ? str_finish(out) : status;
 }
 
-static ott_status read_template(chat *c, str *out) {
+static ott_status read_chat_template(chat *c, str *out) {
     if (tokenizer_neighbour(c->tokenizer, "chat_template.jinja", c->path) && file_exists(c->path)) {
         char *text;
         int64_t bytes;
@@ -87,7 +87,7 @@ static ott_status read_template(chat *c, str *out) {
 
 ott_status chat_read(mem *account, const tokenizer *t, str *out) {
     chat c = {.account = account, .tokenizer = t};
-    return read_template(&c, out);
+    return read_chat_template(&c, out);
 }
 
 static ott_status parse_template(chat *c, const char *date) {
@@ -96,7 +96,7 @@ static ott_status parse_template(chat *c, const char *date) {
     chat_today(today);
     c->has_date = date && strcmp(date, "undefined") != 0;
     if (c->has_date) TRY(read_date(*date ? date : today, &c->today));
-    ott_status status = read_template(c, &text);
+    ott_status status = read_chat_template(c, &text);
     if (status == OTT_OK)
         status = status_context(jinja_open(c->account, text.text, text.length, &c->template),
                                 "%s: chat template", c->path);

@@ -402,7 +402,7 @@ out:
 
 typedef ott_status (*opener)(staged *a, const char *path);
 
-static ott_status write_staged(opener open_file, const char *path, const void *data, int64_t bytes) {
+static ott_status write_new_file(opener open_file, const char *path, const void *data, int64_t bytes) {
     staged a;
     TRY(open_file(&a, path));
     ott_status status = staged_write(&a, data, bytes, -1);
@@ -412,11 +412,11 @@ static ott_status write_staged(opener open_file, const char *path, const void *d
 }
 
 ott_status file_write_atomic(const char *path, const void *data, int64_t bytes) {
-    return write_staged(staged_open, path, data, bytes);
+    return write_new_file(staged_open, path, data, bytes);
 }
 
 ott_status file_write_output(const char *path, const void *data, int64_t bytes) {
-    return write_staged(output_open, path, data, bytes);
+    return write_new_file(output_open, path, data, bytes);
 }
 
 enum { WRITER_BUFFER = 256 * 1024 };

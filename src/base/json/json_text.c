@@ -8,7 +8,7 @@ enum { DEEPEST = 2048 }; /* deepest nesting, jansson's JSON_PARSER_MAX_DEPTH */
 
 /* ---- grammar: functions skip an element at `at` and return its end, or NULL if it is invalid ---- */
 
-static const char *skip_space(const char *at, const char *end) {
+static const char *skip_blanks(const char *at, const char *end) {
     while (at < end && strchr(" \t\r\n", *at) && *at) at++;
     return at;
 }
@@ -72,26 +72,26 @@ static const char *skip_value(const char *at, const char *end, int depth);
 
 /* Reads an object's members or an array's elements, up to `close`. */
 static const char *skip_items(const char *at, const char *end, char close, int depth) {
-    at = skip_space(at + 1, end);
+    at = skip_blanks(at + 1, end);
     if (at < end && *at == close) return at + 1;
     for (;; at++) {
-        at = skip_space(at, end);
+        at = skip_blanks(at, end);
         if (close == '}') {
             at = skip_string(at, end);
             if (!at) return NULL;
-            at = skip_space(at, end);
+            at = skip_blanks(at, end);
             if (at >= end || *at++ != ':') return NULL;
         }
         at = skip_value(at, end, depth + 1);
         if (!at) return NULL;
-        at = skip_space(at, end);
+        at = skip_blanks(at, end);
         if (at < end && *at == close) return at + 1;
         if (at >= end || *at != ',') return NULL;
     }
 }
 
 static const char *skip_value(const char *at, const char *end, int depth) {
-    at = skip_space(at, end);
+    at = skip_blanks(at, end);
     if (at >= end || depth > DEEPEST) return NULL;
     switch (*at) {
     case '{': return skip_items(at, end, '}', depth);
@@ -106,14 +106,14 @@ static const char *skip_value(const char *at, const char *end, int depth) {
 
 bool json_text_is_valid(const char *text, int64_t bytes) {
     const char *end = text + bytes, *after = skip_value(text, end, 1);
-    return after && skip_space(after, end) == end;
+    return after && skip_blanks(after, end) == end;
 }
 
 /* True if parsing failed because memory ran out. jansson has an error code for this, but does not always set
    it: it may also report a syntax error in valid text, or leave error->text empty. */
 static bool memory_ran_out(const char *text, int64_t bytes, size_t flags, const json_error_t *error) {
     enum json_error_code code = json_error_code(error);
-    const char *begin = skip_space(text, text + bytes);
+    const char *begin = skip_blanks(text, text + bytes);
     bool allowed = (flags & JSON_DECODE_ANY) || (begin < text + bytes && (*begin == '{' || *begin == '['));
     if (code == json_error_out_of_memory || !error->text[0]) return true;
     return code == json_error_invalid_syntax && allowed && json_text_is_valid(text, bytes);
@@ -174,5 +174,5 @@ ott_status json_row_object(const char *text, int64_t bytes, const char *unit, js
 }
 
 bool json_text_is_blank(const char *text, int64_t bytes) {
-    return skip_space(text, text + bytes) == text + bytes;
+    return skip_blanks(text, text + bytes) == text + bytes;
 }

@@ -145,7 +145,7 @@ void str_append_json(str *s, const char *text, int64_t length) {
     str_append(s, "\"");
 }
 
-static int lower_case(char c) {
+static int lower_letter(char c) {
     return c >= 'A' && c <= 'Z' ? c + ('a' - 'A') : (unsigned char)c;
 }
 static int smaller_of(int a, int b) {
@@ -166,10 +166,10 @@ int str_distance(const char *a, const char *b) {
         int *now = row[(i + 1) % 3];
         now[0] = (int)i + 1;
         for (size_t j = 0; j < columns; j++) {
-            int replaced = last[j] + (lower_case(a[i]) != lower_case(b[j]));
+            int replaced = last[j] + (lower_letter(a[i]) != lower_letter(b[j]));
             now[j + 1] = smaller_of(replaced, 1 + smaller_of(last[j + 1], now[j]));
-            if (i > 0 && j > 0 && lower_case(a[i]) == lower_case(b[j - 1]) &&
-                lower_case(a[i - 1]) == lower_case(b[j]))
+            if (i > 0 && j > 0 && lower_letter(a[i]) == lower_letter(b[j - 1]) &&
+                lower_letter(a[i - 1]) == lower_letter(b[j]))
                 now[j + 1] = smaller_of(now[j + 1], before[j - 1] + 1);
         }
     }
@@ -182,7 +182,7 @@ static bool shares_prefix(const char *a, const char *b) {
     size_t x = strlen(a), y = strlen(b), common = x < y ? x : y;
     if (common < ENOUGH || 2 * common < (x > y ? x : y)) return false;
     for (size_t i = 0; i < common; i++)
-        if (lower_case(a[i]) != lower_case(b[i])) return false;
+        if (lower_letter(a[i]) != lower_letter(b[i])) return false;
     return true;
 }
 

@@ -31,7 +31,7 @@ struct row_reader {
 
 /* ---- fields ---- */
 
-static text_view view_of(const json_t *text) {
+static text_view json_view(const json_t *text) {
     return (text_view){json_string_value(text), (int64_t)json_string_length(text)};
 }
 
@@ -171,7 +171,7 @@ static ott_status find_answer(const json_t *object, text_view *out) {
     if (!json_is_string(json_array_get(texts, 0)))
         return status_fail(OTT_ERR_FORMAT, "answers.text[0] is %s, not a text",
                            json_kind_name(json_array_get(texts, 0)));
-    *out = view_of(json_array_get(texts, 0)); /* without surrounding white space, like Python's strip */
+    *out = json_view(json_array_get(texts, 0)); /* without surrounding white space, like Python's strip */
     int64_t spaces = text_spaces_at_start(*out, true);
     *out = (text_view){out->at + spaces, out->bytes - spaces};
     out->bytes -= text_spaces_at_end(*out, true);
@@ -210,7 +210,7 @@ static ott_status add_instruction(row_reader *r, const json_t *object) {
         str_append_bytes(&prompt, json_string_value(text), (int64_t)json_string_length(text));
         str_append(&prompt, " ");
     }
-    status = add_answer(&r->c, &prompt, view_of(answer));
+    status = add_answer(&r->c, &prompt, json_view(answer));
 out:
     str_free(&prompt);
     return status;

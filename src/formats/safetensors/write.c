@@ -55,7 +55,7 @@ static int by_part_format_name(const void *a, const void *b) {
 }
 
 /* Checks a tensor, and adds it to w->items and its bytes to w->total. */
-static ott_status declare_tensor(safetensors_writer *w, const safetensors_tensor *t) {
+static ott_status declare_in_header(safetensors_writer *w, const safetensors_tensor *t) {
     data_item *i = &w->items[w->count];
     if ((unsigned)t->dtype >= OTT_DTYPE_COUNT)
         return status_fail(OTT_ERR_ARGUMENT, "tensor '%s': its format is invalid", t->name);
@@ -123,7 +123,7 @@ static void split_tensors(safetensors_writer *w, int64_t max_bytes) {
     if (w->part_count == 0) w->part_count = 1; /* a model without tensors is one file */
 }
 
-static ott_status name_part(safetensors_writer *w, int64_t i) {
+static ott_status name_output_file(safetensors_writer *w, int64_t i) {
     file_part *p = &w->parts[i];
     p->name = SHARDS_SINGLE_NAME;
     p->path = w->place;
@@ -139,7 +139,7 @@ static ott_status name_part(safetensors_writer *w, int64_t i) {
 static ott_status declare(safetensors_writer *w, const safetensors_tensor *tensors, int64_t count,
                           int64_t max_bytes, const safetensors_pair *metadata, int64_t metadata_count) {
     TRY(mem_alloc_array(w->account, MEM_OTHER, count, sizeof *w->items, "tensors to write", &w->items));
-    for (int64_t i = 0; i < count; i++) TRY(declare_tensor(w, &tensors[i]));
+    for (int64_t i = 0; i < count; i++) TRY(declare_in_header(w, &tensors[i]));
     TRY(copy_metadata(w, metadata, metadata_count));
     split_tensors(w, max_bytes);
     qsort(w->items, (size_t)count, sizeof *w->items, by_name);
@@ -152,7 +152,7 @@ static ott_status declare(safetensors_writer *w, const safetensors_tensor *tenso
         w->parts[p].first = at;
         while (at < count && w->items[at].part == p) at++;
         w->parts[p].end = at;
-        TRY(name_part(w, p));
+        TRY(name_output_file(w, p));
     }
     w->left = count > 0 ? w->items[0].bytes : 0;
     return OTT_OK;
@@ -205,7 +205,7 @@ static ott_status make_header(const safetensors_writer *w, const file_part *p, s
     return OTT_OK;
 }
 
-static ott_status open_part(safetensors_writer *w) {
+static ott_status open_output_file(safetensors_writer *w) {
     const file_part *p = &w->parts[w->part];
     str header = {.account = w->account};
     ott_status status;
@@ -229,7 +229,7 @@ static ott_status commit_part(safetensors_writer *w) {
 /* Advances to the next tensor that needs data, and opens its file. Commits the files before it. */
 static ott_status advance(safetensors_writer *w) {
     for (;;) {
-        if (!w->file) TRY(open_part(w));
+        if (!w->file) TRY(open_output_file(w));
         while (w->current < w->parts[w->part].end && w->left == 0)
             if (++w->current < w->count) w->left = w->items[w->current].bytes;
         /* the last file is committed with the index */
