@@ -23,7 +23,7 @@ enum { ROW_STEPS_MOST = 2 * JINJA_STEPS_MOST };
 
 static ott_status read_date(const char *date, struct tm *out) {
     struct tm day = {0};
-    char again[24] = "";
+    char again[40] = "";
     const char *end = strptime(date, "%Y-%m-%d", &day);
     const time_t seconds = end && *end == '\0' ? timegm(&day) : -1;
     if (seconds != -1 && gmtime_r(&seconds, out))

@@ -53,20 +53,17 @@ ott_status tokenizer_check_kind(const char *path) {
     return status_fail(OTT_ERR_UNSUPPORTED, "%s: is %s, which is not supported: " CONVERSION, path, kind);
 }
 
-static bool find_file(const char *folder, const char *name, char path[PATH_MAX]) {
-    return snprintf(path, PATH_MAX, "%s/%s", folder, name) < PATH_MAX && file_exists(path);
-}
-
 ott_status tokenizer_fail_absent(const char *folder) {
     char path[PATH_MAX];
-    if (find_file(folder, "tokenizer.model", path)) {
+    if (file_is_in(folder, "tokenizer.model")) {
+        TRY(file_join(folder, "tokenizer.model", path));
         const char *kind = foreign_kind(path);
         return status_fail(
             OTT_ERR_NOT_FOUND,
             "%s: has no tokenizer.json; its tokenizer.model%s%s%s is not supported: " CONVERSION, folder,
             kind ? " (" : "", kind ? kind : "", kind ? ")" : "");
     }
-    if (find_file(folder, "vocab.json", path) && find_file(folder, "merges.txt", path))
+    if (file_is_in(folder, "vocab.json") && file_is_in(folder, "merges.txt"))
         return status_fail(
             OTT_ERR_NOT_FOUND,
             "%s: has no tokenizer.json; its vocab.json and merges.txt are not supported: " CONVERSION,

@@ -110,4 +110,13 @@ typedef struct file_mark {
 } file_mark;
 ott_status file_mark_of(const char *path, file_mark *out);
 
+/* ---- for the files of this folder ---- */
+
+/* Fails with "PATH: cannot open: No such file or directory", or "PATH: cannot remove NAME: ..." if `name` is
+   not "". Call right after the system call that failed. */
+ott_status file_fail_call(const char *path, const char *what, const char *name);
+ott_status file_copy_path(const char *path, char out[PATH_MAX]);
+/* Ignores EINVAL: fsync returns it for devices, pipes and files on some network file systems. */
+ott_status file_sync_descriptor(int descriptor, const char *path);
+
 #endif
