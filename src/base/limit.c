@@ -101,7 +101,6 @@ static int has_word(const char *list, const char *word) {
     return 0;
 }
 
-/* Finds the mount of a cgroup version. Returns false if there is none. */
 static int find_mount(const reading *r, const cgroup_version *v, char out[PATH_MAX]) {
     char line[PATH_MAX + 512], place[PATH_MAX], type[64], options[256];
     int found = 0;

@@ -132,7 +132,6 @@ static bool is_too_much(const mem *m, int64_t bytes) {
     return bytes > capacity.left;
 }
 
-/* Removes a block from the list and the counts. */
 static void take_out(mem *m, block *b) {
     pthread_mutex_lock(&m->lock);
     *(b->previous ? &b->previous->next : &m->blocks) = b->next;

@@ -222,7 +222,6 @@ void bench_processor(char out[96]) {
 
 enum { VARIANTS_MOST = 8 };
 
-/* Lists the different variants, in the order in which they appear. */
 static int variants(const bench *b, const char *out[VARIANTS_MOST]) {
     int count = 0;
     for (int i = 0; i < b->count; i++) {
@@ -233,7 +232,6 @@ static int variants(const bench *b, const char *out[VARIANTS_MOST]) {
     return count;
 }
 
-/* True for the first case of its row. */
 static bool starts_line(const bench *b, int i) {
     for (int j = 0; j < i; j++)
         if (strcmp(b->cases[j].what, b->cases[i].what) == 0 &&

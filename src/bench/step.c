@@ -160,7 +160,6 @@ static double tokens_per_second(const bench *b, int i) {
     return (double)s->entrant[i].tokens / bench_seconds(b, &b->cases[i]);
 }
 
-/* Returns the share of one part in the time of the measured steps. */
 static double share_of_step(const contestant *c, int part) {
     double all = 0;
     for (int f = 0; f < SHARES; f++) all += c->shares[f];

@@ -214,7 +214,6 @@ static ott_status hold_text(line_stream *s, const char *text, int64_t bytes) {
     return str_finish(&s->held);
 }
 
-/* Completes the line in s->held with `text`, and processes the line. */
 static ott_status take_held(line_stream *s, const char *text, int64_t bytes, bool newline) {
     TRY(hold_text(s, text, bytes));
     str line = s->held;

@@ -216,7 +216,6 @@ static ott_status append_piece(gguf_writer *w, const float *values, int64_t coun
     return file_writer_append(w->file, w->halves, 2 * count);
 }
 
-/* Pads the complete tensor and advances to the next one. */
 static ott_status finish_tensor(gguf_writer *w) {
     static const uint8_t zeros[ALIGNMENT];
     int64_t bytes;

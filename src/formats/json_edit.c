@@ -21,7 +21,6 @@ static int64_t skip_text(const str *s, int64_t at) {
     return at + 1;
 }
 
-/* Returns the offset after the value at `at`. */
 static int64_t skip_member_value(const str *s, int64_t at) {
     int depth = 0;
     while (at < s->length) {

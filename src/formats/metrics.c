@@ -124,7 +124,6 @@ bool metrics_path_is_current(const metrics_writer *w) {
            named.st_ino == held.st_ino;
 }
 
-/* Copies all lines of the old file to the new one. */
 static ott_status copy_lines(metrics_writer *w, int from) {
     char buffer[16384];
     for (ssize_t got; (got = pread(from, buffer, sizeof buffer, w->bytes)) != 0; w->bytes += got)

@@ -39,7 +39,6 @@ static ott_status find_newline(metrics_lines *l, int64_t from, int64_t *found) {
     return OTT_OK;
 }
 
-/* Makes bytes [begin, end) the current line. */
 static ott_status set_line(metrics_lines *l, int64_t begin, int64_t end) {
     l->length = end - begin;
     l->line = NULL;

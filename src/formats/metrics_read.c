@@ -14,7 +14,6 @@ static bool has_text(const metrics_lines *l, const char *mark) {
 
 /* ---- series ---- */
 
-/* Removes every second point. */
 static void halve_series(metrics_series *s) {
     int64_t kept = 0;
     for (int64_t i = 0; i < s->count; i += 2, kept++) {

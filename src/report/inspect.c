@@ -146,7 +146,6 @@ static void measure_columns(printer *p) {
     }
 }
 
-/* Formats a number with four significant digits; "-" for NaN. */
 static const char *four_digits(double x, char out[32]) {
     return isnan(x) ? strcpy(out, "-") : number_digits(x, 4, out);
 }

@@ -49,7 +49,6 @@ static void append_verdicts(const report *r, str *out) {
     if (several) str_append(out, "(±: standard error of the mean over the seeds)\n");
 }
 
-/* Lists the phases of runs that changed their recipe. */
 static void append_phases(const report *r, str *out) {
     char steps[32], gemms[32], fp8[32];
     for (int i = 0; i < r->count; i++) {

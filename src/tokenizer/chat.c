@@ -44,7 +44,6 @@ void chat_today(char out[11]) {
 
 /* ---- the template ---- */
 
-/* Returns the template named "default". */
 static const json_t *choose_template(const json_t *value) {
     for (size_t i = 0; json_is_array(value) && i < json_array_size(value); i++) {
         const json_t *named = json_array_get(value, i);

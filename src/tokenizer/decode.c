@@ -62,7 +62,6 @@ tokenizer_stream tokenizer_stream_start(const tokenizer *t, bool skip_special) {
         .tokenizer = t, .skip_special = skip_special, .strip_left = t->decode.strip_count};
 }
 
-/* True if the id is decoded to text, not left out. */
 static bool is_shown(const tokenizer *t, int32_t id, bool skip_special) {
     return tokenizer_token(t, id) && !(skip_special && tokenizer_is_special(t, id));
 }

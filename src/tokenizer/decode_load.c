@@ -111,7 +111,6 @@ static ott_status load_decode_step(tokenizer *t, const json_t *object, const cha
 
 /* ---- the texts ---- */
 
-/* Strips `content` from the beginning, up to step->start times, and from the end, up to step->stop times. */
 static text_view strip_token(const token_step *step, text_view text) {
     for (int64_t i = 0; i < step->start && text_starts_with(text, step->content); i++) {
         text.at += step->content.bytes;
@@ -166,7 +165,6 @@ static ott_status change_token(const decode_draft *d, tokenizer_scratch *s, bool
     return OTT_OK;
 }
 
-/* Returns the byte of "<0xNN>", or -1. */
 static int byte_of_name(text_view name) {
     static const char digits[] = "0123456789abcdef0123456789ABCDEF";
     if (name.bytes != 6 || memcmp(name.at, "<0x", 3) != 0 || name.at[5] != '>') return -1;

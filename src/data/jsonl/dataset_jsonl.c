@@ -50,7 +50,6 @@ static ott_status read_field(const json_t *object, const char *field, const char
 
 /* ---- documents, and prompts with completions ---- */
 
-/* A row with a prompt and a completion, or a document. */
 static ott_status add_plain(row_reader *r, const json_t *object) {
     const dataset_source *s = r->c.source;
     const json_t *prompt, *text;

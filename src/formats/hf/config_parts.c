@@ -42,7 +42,6 @@ static ott_status add_full_layer(const char *name, int64_t layer, hf_config *c) 
     return OTT_OK;
 }
 
-/* Reads layer_types, one word per layer. */
 static ott_status read_layer_types(const char *name, json_t *types, hf_config *c) {
     json_t *type;
     size_t i;

@@ -59,7 +59,6 @@ static int64_t rope_width(const hf_config *c) {
     return c->family->latent ? c->qk_rope_head_dim : c->head_dim;
 }
 
-/* True if the rule has an original training length. */
 static bool has_original(hf_rope rope) {
     return rope == HF_ROPE_LLAMA3 || rope == HF_ROPE_YARN || rope == HF_ROPE_LONGROPE;
 }

@@ -81,7 +81,6 @@ out:
     return status;
 }
 
-/* Reads a header and closes the file. */
 static ott_status open_header(shards *s, shard_file *f) {
     const char *path;
     TRY(arena_printf(s->texts, &path, "%s%s", s->folder, f->name));
@@ -211,7 +210,6 @@ static ott_status open_single(shards *s, const char *name) {
     return open_headers(s);
 }
 
-/* Fails with a hint about other files in the folder. */
 static ott_status fail_no_weights(const shards *s) {
     file_list names;
     const char *other = NULL, *pickle = NULL;

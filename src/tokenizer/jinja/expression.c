@@ -46,7 +46,6 @@ static ott_status parse_parentheses(parser *p, jinja_node **out) {
     return expression_list(p, ")", expression_parse, &first->next);
 }
 
-/* Parses a string. Concatenates adjacent strings. */
 static ott_status parse_string(parser *p, jinja_node **out) {
     int64_t bytes = 0;
     void *memory;
@@ -95,7 +94,6 @@ static ott_status parse_primary(parser *p, jinja_node **out) {
     return expression_list(p, list ? "]" : "}", list ? expression_parse : parse_pair, &(*out)->list);
 }
 
-/* After "[": parses an index or a slice of `operand`. */
 static ott_status parse_index(parser *p, jinja_node *operand, jinja_node **out) {
     int bound = 1;
     TRY(parser_make_over(p, JINJA_NODE_INDEX, operand, out));
@@ -138,7 +136,6 @@ static bool begins_argument(const parser *p) {
            t->kind == JINJA_TOKEN_REAL || parser_is(p, "[") || parser_is(p, "{");
 }
 
-/* After "is": parses a test. */
 static ott_status parse_test(parser *p, jinja_node *operand, jinja_node **out) {
     TRY(parser_make_over(p, JINJA_NODE_TEST, operand, out));
     (*out)->negated = parser_skip(p, "not");

@@ -44,7 +44,6 @@ static void pass_lines(lexer *l, const char *to) {
 
 /* ---- between tags ---- */
 
-/* Returns the start of the next tag, or the end of the template. */
 static const char *find_tag(const lexer *l) {
     for (const char *at = l->at; at + 1 < l->end; at++)
         if (*at == '{' && (at[1] == '{' || at[1] == '%' || at[1] == '#')) return at;

@@ -149,7 +149,6 @@ static const struct {
                   {"break", JINJA_NODE_BREAK, parse_jump},
                   {"continue", JINJA_NODE_CONTINUE, parse_jump}};
 
-/* After "{%": parses a statement. */
 static ott_status parse_statement(parser *p, jinja_node **out) {
     text_view word;
     const int line = p->at->line;

@@ -32,7 +32,6 @@ static ott_status evaluate_arguments(rendering *r, const jinja_node *list, jinja
     return OTT_OK;
 }
 
-/* Runs statements and returns their output as a string. */
 static ott_status capture(rendering *r, const jinja_node *list, jinja_value *out) {
     str text = {.account = r->work.account}, *before = r->out;
     jinja_spans *generation = r->generation;
@@ -103,7 +102,6 @@ static ott_status evaluate_call(rendering *r, const jinja_node *n, jinja_value *
     return FAIL(r, OTT_ERR_FORMAT, "%s is called", jinja_value_kind(&callee));
 }
 
-/* Applies a filter or a test. */
 static ott_status apply_builtin(rendering *r, const jinja_node *n, jinja_value *out) {
     const bool test = n->kind == JINJA_NODE_TEST;
     jinja_arguments a;
@@ -157,7 +155,6 @@ static ott_status evaluate_slice(rendering *r, const jinja_node *n, jinja_value 
     return jinja_slice(&r->work, &object, bounds, out);
 }
 
-/* Evaluates a node with one or two operands. */
 static ott_status evaluate_over(rendering *r, const jinja_node *n, jinja_value *out) {
     jinja_value a, b;
     bool truth;
