@@ -45,7 +45,7 @@ ott_status dataset_open_bytes(mem *account, const dataset_source *s, dataset **o
 /* Opens text files, splits them into documents at `separator`, and tokenizes them. from_share and to_share
    are fractions of the bytes. */
 ott_status dataset_open_text(mem *account, const dataset_source *s, dataset **out);
-/* Kind of a JSONL file's rows, by its first row's fields: HellaSwag's ctx, endings and label; SQuAD's context,
+/* Kind of a JSONL file's rows, by its first row: HellaSwag's ctx, endings and label; SQuAD's context,
    question and answers; messages or conversations; Alpaca's instruction and output. */
 typedef enum dataset_row_kind {
     ROWS_OTHER,

@@ -98,7 +98,7 @@ static ott_status read_shard(const dataset *d, const shard *s, int64_t at, int64
 
 /* Returns the shard that contains token `at`, counted over all shards. */
 static const shard *find_shard(const shards *all, int64_t at) {
-    int64_t after = number_count_below(&all->shard->before, sizeof(shard), all->count, at + 1);
+    int64_t after = number_lower_bound(&all->shard->before, sizeof(shard), all->count, at + 1);
     return &all->shard[after - 1];
 }
 

@@ -53,7 +53,7 @@ static ott_status inspect_bin(const file_reader *r, token_file *out) {
     if (little_load(magic, 4) == 20240522)
         return status_fail(OTT_ERR_UNSUPPORTED,
                            "%s: is llm.c's file of an evaluation (20240522), not of tokens", r->path);
-    /* guesses the size of a token as KempnerForge does: 4 bytes if the file size is a multiple of 4, else 2 */
+    /* guesses the bytes of a token as KempnerForge does: 4 if the file size is a multiple of 4, else 2 */
     int width = r->bytes % 4 == 0 ? 4 : 2;
     if (r->bytes % 2 != 0)
         FAIL("%s: has no known header, and %" PRId64 " bytes are not a number of 2- or 4-byte tokens",

@@ -93,7 +93,7 @@ static int64_t first_of(const corpus_job *j, int thread) {
     if (thread == 0 || j->count == 0) return 0;
     const document *last = &j->documents[j->count - 1];
     int64_t mark = (last->begin + last->bytes) / j->threads * thread;
-    return number_count_below(&j->documents->begin, sizeof *j->documents, j->count, mark);
+    return number_lower_bound(&j->documents->begin, sizeof *j->documents, j->count, mark);
 }
 
 static void tokenize_share(void *argument, int thread, int threads) {

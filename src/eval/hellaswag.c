@@ -24,12 +24,12 @@ typedef struct score {
     int64_t tokens; /* number of the ending's tokens */
 } score;
 
-enum { LM_EVAL, LLMC, FORMS };
+enum { LM_EVAL, LLMC, KINDS };
 
 typedef struct hellaswag {
     eval_job *job;
     eval_batch batch;
-    encoding form[FORMS];
+    encoding encodings[KINDS];
     str text; /* the text to encode next */
     int64_t right, right_norm, right_llmc;
     double loss; /* sum of the losses of the right endings */
@@ -42,11 +42,11 @@ static ott_status encode_words(const hellaswag *h, unsigned flags, tokenizer_ids
     return eval_encode(h->job->model, h->text.text ? h->text.text : "", h->text.length, flags, ids);
 }
 
-/* Encodes the context and ending i. In lm-eval's form, white space at the end of the context becomes part of
+/* Encodes the context and ending i. In lm-eval's encoding, white space at the end of the context becomes part of
    the ending. */
-static ott_status encode_ending(hellaswag *h, const eval_row *row, int form, int i) {
-    encoding *f = &h->form[form];
-    const bool apart = form == LLMC;
+static ott_status encode_ending(hellaswag *h, const eval_row *row, int kind, int i) {
+    encoding *f = &h->encodings[kind];
+    const bool apart = kind == LLMC;
     const unsigned flags = TOKENIZER_MATCH_SPECIAL | (apart ? 0 : TOKENIZER_ADD_SPECIAL);
     const text_view all = apart ? row->raw_context : row->context,
                     *ending = apart ? row->raw_ending : row->ending;
@@ -113,39 +113,39 @@ static int smallest(const double x[EVAL_ENDINGS]) {
     return best;
 }
 
-static void count_right(hellaswag *h, const eval_row *row, int form, const score s[EVAL_ENDINGS]) {
+static void count_right(hellaswag *h, const eval_row *row, int kind, const score s[EVAL_ENDINGS]) {
     double sum[EVAL_ENDINGS], by_character[EVAL_ENDINGS], by_token[EVAL_ENDINGS];
     for (int i = 0; i < EVAL_ENDINGS; i++) {
         sum[i] = s[i].loss;
         by_character[i] = s[i].loss / (double)row->characters[i];
         by_token[i] = s[i].loss / (double)s[i].tokens;
     }
-    h->right += form == LM_EVAL && smallest(sum) == row->label;
-    h->right_norm += form == LM_EVAL && smallest(by_character) == row->label;
-    h->right_llmc += form == LLMC && smallest(by_token) == row->label;
+    h->right += kind == LM_EVAL && smallest(sum) == row->label;
+    h->right_norm += kind == LM_EVAL && smallest(by_character) == row->label;
+    h->right_llmc += kind == LLMC && smallest(by_token) == row->label;
 }
 
-/* Scores the row in the requested forms. If both have the same ids, one forward is enough. */
+/* Scores the row in the requested encodings. If both have the same ids, one forward is enough. */
 static ott_status score_row(hellaswag *h, const eval_row *row) {
     score s[EVAL_ENDINGS];
     ott_eval_result *r = h->job->result;
     const int forms = h->job->options->hellaswag_forms;
-    const bool wanted[FORMS] = {
+    const bool wanted[KINDS] = {
         [LM_EVAL] = forms & OTT_HELLASWAG_LM_EVAL, [LLMC] = forms & OTT_HELLASWAG_LLMC};
     for (int i = 0; i < EVAL_ENDINGS; i++) {
         bool truncated = false;
-        for (int form = 0; form < FORMS; form++) {
-            if (wanted[form]) TRY(encode_ending(h, row, form, i));
-            truncated = truncated || (wanted[form] && excess(h, &h->form[form], i) > 0);
+        for (int kind = 0; kind < KINDS; kind++) {
+            if (wanted[kind]) TRY(encode_ending(h, row, kind, i));
+            truncated = truncated || (wanted[kind] && excess(h, &h->encodings[kind], i) > 0);
         }
         r->truncated += truncated;
     }
-    for (int form = 0; form < FORMS; form++) {
-        bool second = form == LLMC && wanted[LM_EVAL];
-        if (!wanted[form]) continue;
-        if (!second || !same_encoding(&h->form[LM_EVAL], &h->form[LLMC]))
-            TRY(score_encoding(h, &h->form[form], s));
-        count_right(h, row, form, s);
+    for (int kind = 0; kind < KINDS; kind++) {
+        bool second = kind == LLMC && wanted[LM_EVAL];
+        if (!wanted[kind]) continue;
+        if (!second || !same_encoding(&h->encodings[LM_EVAL], &h->encodings[LLMC]))
+            TRY(score_encoding(h, &h->encodings[kind], s));
+        count_right(h, row, kind, s);
         if (!second) h->loss += s[row->label].loss, r->tokens += s[row->label].tokens;
     }
     return OTT_OK;
@@ -199,15 +199,15 @@ static void finish_scores(const hellaswag *h) {
 ott_status eval_hellaswag(eval_job *j) {
     mem *account = j->account;
     hellaswag h = {.job = j, .batch = {.account = account}, .text = {.account = account}};
-    tokenizer_ids *const ids[FORMS] = {h.form[LM_EVAL].ids, h.form[LLMC].ids};
+    tokenizer_ids *const ids[KINDS] = {h.encodings[LM_EVAL].ids, h.encodings[LLMC].ids};
     char *text;
     int64_t bytes;
     TRY(file_refuse_gguf(j->options->data));
     TRY(file_read(account, j->options->data, DATA_LIMIT, &text, &bytes));
-    for (int i = 0; i < FORMS * EVAL_ENDINGS; i++) ids[i % FORMS][i / FORMS].account = account;
+    for (int i = 0; i < KINDS * EVAL_ENDINGS; i++) ids[i % KINDS][i / KINDS].account = account;
     ott_status status = score_lines(&h, text, bytes);
     if (status == OTT_OK) finish_scores(&h);
-    for (int i = 0; i < FORMS * EVAL_ENDINGS; i++) tokenizer_ids_free(&ids[i % FORMS][i / FORMS]);
+    for (int i = 0; i < KINDS * EVAL_ENDINGS; i++) tokenizer_ids_free(&ids[i % KINDS][i / KINDS]);
     str_free(&h.text);
     eval_batch_free(&h.batch);
     mem_free(account, text);

@@ -51,7 +51,7 @@ static ott_status add_values(void *user, int64_t first, int64_t count, const flo
     for (int64_t i = 0; i < count; i++)
         if (isfinite(values[i])) m2 += (values[i] - mean) * (values[i] - mean);
     if (finite == 0) return OTT_OK;
-    /* merges two sets of elements (Chan, Golub, LeVeque 1979), which is accurate for any number of elements */
+    /* merges two sets of elements (Chan, Golub, LeVeque 1979), accurately for any number of them */
     double total = (double)(m->finite + finite), delta = mean - m->mean;
     m->m2 += m2 + delta * delta * ((double)m->finite * (double)finite / total);
     m->mean += delta * ((double)finite / total);

@@ -263,7 +263,7 @@ ott_status report_open(mem *account, const char *const *folders, int count, repo
     TRY_OUT(arena_open(account, MEM_OTHER, &r->texts));
     TRY_OUT(mem_alloc_array(account, MEM_OTHER, count, sizeof *r->runs, "runs of a report", &r->runs));
     while (r->count < count) {
-        /* the run is counted before it is read, so that report_close frees it even if read_run_folder fails */
+        /* counted before it is read, so that report_close frees it even if read_run_folder fails */
         int i = r->count++;
         TRY_OUT(read_run_folder(r, folders[i], &r->runs[i]));
     }

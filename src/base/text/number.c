@@ -37,7 +37,7 @@ int number_compare(const void *a, const void *b) {
     return (x > y) - (x < y);
 }
 
-int64_t number_count_below(const int64_t *first, int64_t stride, int64_t count, int64_t limit) {
+int64_t number_lower_bound(const int64_t *first, int64_t stride, int64_t count, int64_t limit) {
     int64_t low = 0, high = count;
     while (low < high) {
         int64_t middle = low + (high - low) / 2;

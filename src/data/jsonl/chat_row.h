@@ -1,4 +1,4 @@
-/* data/jsonl/chat_row: reads a conversation from a JSON row: messages, ShareGPT's conversations or Alpaca's row. */
+/* data/jsonl/chat_row: reads a conversation from a row: messages, ShareGPT's conversations, Alpaca's row. */
 #ifndef DATA_CHAT_ROW_H
 #define DATA_CHAT_ROW_H
 

@@ -80,11 +80,11 @@ ott_status safetensors_writer_join(mem *account, const char *path, const safeten
                                    int64_t count, const safetensors_pair *metadata, int64_t metadata_count,
                                    int rank, int size, safetensors_writer **out);
 /* Declares all tensors of a folder of shards, which is created if needed. The tensors are split, in the given
-   order, into files of at most max_bytes of data (0: SHARDS_DEFAULT_BYTES). A larger tensor gets its own file.
+   order, into files of at most max_bytes of data (0: SHARDS_DEFAULT_BYTES). A larger tensor gets its own.
    OTT_ERR_ARGUMENT if the folder already has weights. Each file appears when it is complete, and the index
    last, so an incomplete folder cannot be opened. To replace a model, write to a staging folder
-   (base/staging.h). `size` processes write the folder together, as in safetensors_writer_join. Rank 0 must open
-   the writer before the other ranks and commit after them. */
+   (base/staging.h). `size` processes write the folder together, as in safetensors_writer_join. Rank 0 must
+   open the writer before the other ranks and commit after them. */
 ott_status safetensors_writer_join_shards(mem *account, const char *folder, const safetensors_tensor *tensors,
                                           int64_t count, int64_t max_bytes, const safetensors_pair *metadata,
                                           int64_t metadata_count, int rank, int size,

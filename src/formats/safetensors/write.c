@@ -1,6 +1,6 @@
-/* formats/safetensors/write: the writer of one file, or of a folder of files (shards). Before it writes the first
+/* formats/safetensors/write: the writer of one file, or of a folder of files (shards). Before it writes a
    byte, it decides which file gets which tensor, as transformers does. So all offsets are known, and a file's
-   header is written first. One file is open at a time. The files have the same bytes as files of Hugging Face's
+   header is written first. One file is open at a time. The bytes are those of Hugging Face's
    safetensors library. */
 #include "formats/safetensors/shards.h"
 #include "base/arena.h"

@@ -69,7 +69,7 @@ ott_status jinja_calculate(jinja_work *w, text_view sign, const jinja_value *a, 
     if (jinja_value_is_number(a) && jinja_value_is_number(b))
         return a->kind == JINJA_REAL || b->kind == JINJA_REAL
                    ? calculate_real(w, sign, jinja_value_real(a), jinja_value_real(b), out)
-                   : calculate_integers(w, sign, jinja_value_whole(a), jinja_value_whole(b), out);
+                   : calculate_integers(w, sign, jinja_value_as_integer(a), jinja_value_as_integer(b), out);
     bool adds = text_is(sign, "+");
     if (adds && a->kind == JINJA_STRING && b->kind == JINJA_STRING)
         return join_texts(w, a->text, b->text, out);

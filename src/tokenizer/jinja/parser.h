@@ -1,4 +1,4 @@
-/* tokenizer/jinja/parser: reads the tokens of a template, makes nodes, parses expressions. Internal to jinja. */
+/* tokenizer/jinja/parser: reads tokens of a template, makes nodes, parses expressions. Internal to jinja. */
 #ifndef TOKENIZER_JINJA_PARSER_H
 #define TOKENIZER_JINJA_PARSER_H
 

@@ -52,7 +52,7 @@ double jinja_value_real(const jinja_value *v) {
     return v->kind == JINJA_REAL ? v->real : v->kind == JINJA_BOOL ? v->truth : (double)v->integer;
 }
 
-int64_t jinja_value_whole(const jinja_value *v) {
+int64_t jinja_value_as_integer(const jinja_value *v) {
     return v->kind == JINJA_BOOL ? v->truth : v->integer;
 }
 
@@ -78,8 +78,9 @@ ott_status jinja_value_equal(jinja_work *w, const jinja_value *a, const jinja_va
     TRY(jinja_work_steps(w, 1));
     *out = false;
     if (jinja_value_is_number(a) && jinja_value_is_number(b))
-        *out = a->kind == JINJA_REAL || b->kind == JINJA_REAL ? jinja_value_real(a) == jinja_value_real(b)
-                                                              : jinja_value_whole(a) == jinja_value_whole(b);
+        *out = a->kind == JINJA_REAL || b->kind == JINJA_REAL
+                   ? jinja_value_real(a) == jinja_value_real(b)
+                   : jinja_value_as_integer(a) == jinja_value_as_integer(b);
     if (a->kind != b->kind) return OTT_OK;
     switch (a->kind) {
     case JINJA_STRING:
@@ -113,8 +114,8 @@ ott_status jinja_value_order(jinja_work *w, const jinja_value *a, const jinja_va
     TRY(jinja_work_steps(w, 1));
     if (jinja_value_is_number(a) && jinja_value_is_number(b)) {
         if (a->kind != JINJA_REAL && b->kind != JINJA_REAL)
-            return *out = (jinja_value_whole(a) > jinja_value_whole(b)) -
-                          (jinja_value_whole(a) < jinja_value_whole(b)),
+            return *out = (jinja_value_as_integer(a) > jinja_value_as_integer(b)) -
+                          (jinja_value_as_integer(a) < jinja_value_as_integer(b)),
                    OTT_OK;
         double x = jinja_value_real(a), y = jinja_value_real(b);
         return *out = (x > y) - (x < y), OTT_OK;

@@ -116,8 +116,8 @@ ott_status jinja_value_order(jinja_work *w, const jinja_value *a, const jinja_va
 static inline bool jinja_value_is_number(const jinja_value *v) {
     return v->kind == JINJA_BOOL || v->kind == JINJA_INTEGER || v->kind == JINJA_REAL;
 }
-double jinja_value_real(const jinja_value *v);   /* value of a number or a bool */
-int64_t jinja_value_whole(const jinja_value *v); /* value of an integer or a bool */
+double jinja_value_real(const jinja_value *v);        /* value of a number or a bool */
+int64_t jinja_value_as_integer(const jinja_value *v); /* value of an integer or a bool */
 
 ott_status jinja_value_list(jinja_work *w, jinja_value *out); /* makes an empty list */
 ott_status jinja_list_append(jinja_work *w, jinja_list *l, jinja_value v);
