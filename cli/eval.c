@@ -140,38 +140,33 @@ static void json_missed(eval_request *r, const ott_eval_result *e) {
 static void print_result_json(eval_request *r, const ott_eval_result *e) {
     static const char *const tasks[] = {"perplexity", "hellaswag", "compare"};
     char line[96];
-#define NAMED(name, member)                                                                                  \
-    { name, (double)e->member }
-#define X(member) NAMED(#member, member)
-    const struct {
-        const char *name;
-        double value;
-    } counts[] = {X(items), X(total), X(tokens), X(truncated), X(window), X(batch)},
-      figures[] = {X(acc),
-                   X(acc_stderr),
-                   X(acc_norm),
-                   X(acc_norm_stderr),
-                   X(acc_llmc),
-                   X(acc_llmc_stderr),
-                   X(loss),
-                   X(perplexity),
-                   X(bits_per_byte),
-                   X(kl_max),
-                   X(kl_mean),
-                   X(cosine),
-                   NAMED("top1_agreement", agreement),
-                   X(gemms),
-                   X(fp8_gemms),
-                   X(seconds)};
-#undef X
-#undef NAMED
     snprintf(line, sizeof line, "{\"task\": \"%s\"", tasks[r->options.task]);
     output_text(r->out, line);
-    for (size_t i = 0; i < sizeof counts / sizeof *counts; i++)
-        json_number(r, counts[i].name, counts[i].value);
+#define X(member) json_number(r, #member, (double)e->member)
+    X(items);
+    X(total);
+    X(tokens);
+    X(truncated);
+    X(window);
+    X(batch);
     output_text(r->out, e->bos ? ", \"bos\": true" : ", \"bos\": false");
-    for (size_t i = 0; i < sizeof figures / sizeof *figures; i++)
-        json_number(r, figures[i].name, figures[i].value);
+    X(acc);
+    X(acc_stderr);
+    X(acc_norm);
+    X(acc_norm_stderr);
+    X(acc_llmc);
+    X(acc_llmc_stderr);
+    X(loss);
+    X(perplexity);
+    X(bits_per_byte);
+    X(kl_max);
+    X(kl_mean);
+    X(cosine);
+    json_number(r, "top1_agreement", e->agreement);
+    X(gemms);
+    X(fp8_gemms);
+    X(seconds);
+#undef X
     output_text(r->out, e->passed ? ", \"passed\": true" : ", \"passed\": false");
     if (r->options.task == OTT_EVAL_COMPARE) json_missed(r, e);
     output_text(r->out, "}\n");
