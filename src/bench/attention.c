@@ -78,16 +78,12 @@ ott_status bench_add_attention(bench *b, const bench_attention_shape *shape) {
                     .format = shape->format,
                     .run = attention_forward,
                     .state = memory};
-    int length = snprintf(c.shape, sizeof c.shape, "%lld tokens, %lld", (long long)shape->tokens,
-                          (long long)shape->heads);
+    char kv_heads[24] = "", window[32] = "";
     if (shape->kv_heads != shape->heads)
-        length +=
-            snprintf(c.shape + length, sizeof c.shape - (size_t)length, "/%lld", (long long)shape->kv_heads);
-    length +=
-        snprintf(c.shape + length, sizeof c.shape - (size_t)length, " x %lld", (long long)shape->head_dim);
-    if (shape->window > 0)
-        snprintf(c.shape + length, sizeof c.shape - (size_t)length, ", window %lld",
-                 (long long)shape->window);
+        snprintf(kv_heads, sizeof kv_heads, "/%lld", (long long)shape->kv_heads);
+    if (shape->window > 0) snprintf(window, sizeof window, ", window %lld", (long long)shape->window);
+    snprintf(c.shape, sizeof c.shape, "%lld tokens, %lld%s x %lld%s", (long long)shape->tokens,
+             (long long)shape->heads, kv_heads, (long long)shape->head_dim, window);
     TRY(bench_add(b, &c));
     c.what = "attention_backward";
     c.flops = 5 * product;

@@ -208,8 +208,7 @@ static void write_parts_json(bench *b, str *out) {
         str_append(out, ",\"shares\":{");
         for (int f = 0; f < SHARES; f++)
             str_printf(out, "%s\"%s\":%.4f", f ? "," : "", share_name(f), share_of_step(c, f));
-        str_append(out, "}");
-        str_append(out, "}");
+        str_append(out, "}}");
     }
     str_append(out, "}");
 }
