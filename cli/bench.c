@@ -16,14 +16,16 @@ static const char about[] =
     "Speeds are compared with this machine's peaks, measured in the same run: fp32 multiply-adds,\n"
     "memcpy, reading files.";
 
+static int run_benchmark(ott_context *context, output *out, void *options) {
+    return cli_code(bench_run(context, options, output_write, out));
+}
+
 int verb_bench(int argc, char **argv) {
     bench_options o;
-    bool json = false;
     bench_options_init(&o);
     const option options[] = {
-        {"--device", "NAME", OPTION_TEXT, &o.device,
-         "where to compute: cpu; cuda: a GPU; cuda:1: the second GPU; auto: a usable GPU, else cpu (auto)"},
-        {"--threads", "N", OPTION_INT, &o.threads, "CPU threads; 0: all cores (0)"},
+        {"--device", "NAME", OPTION_TEXT, &o.device, HELP_DEVICE},
+        {"--threads", "N", OPTION_INT, &o.threads, HELP_THREADS},
         {"--repeats", "N", OPTION_INT, &o.repeats,
          "measurements per benchmark, interleaved; the median is reported (5)"},
         {"--shapes", "NAME", OPTION_TEXT, &o.shapes,
@@ -35,28 +37,17 @@ int verb_bench(int argc, char **argv) {
         {"--batch", "N", OPTION_INT64, &o.batch_size, "step: sequences per batch (4)"},
         {"--seq-len", "N", OPTION_INT64, &o.seq_len,
          "step: tokens per sequence (256; 512 for 124M and larger)"},
-        {"--json", NULL, OPTION_FLAG, &json, "one JSON object instead of a table"},
+        {"--json", NULL, OPTION_FLAG, &o.json, "one JSON object instead of a table"},
     };
     const command c = {.name = "bench",
                        .synopsis = "BENCHMARK [PATH] [options]",
                        .about = about,
-                       .options = options,
-                       .option_count = sizeof options / sizeof *options,
+                       COMMAND_OPTIONS(options),
                        .operand = "BENCHMARK",
                        .operands_most = 2};
     int operands, code = options_take(&c, argc, argv, &operands);
     if (code != OPTIONS_CONTINUE) return code;
     o.what = argv[0];
     if (operands > 1) o.path = argv[1];
-    o.json = json;
-
-    output out;
-    ott_context *context;
-    output_open(&out);
-    ott_status status = cli_open_context(&context);
-    if (status != OTT_OK) return cli_fail(status);
-    status = bench_run(context, &o, output_write, &out);
-    code = output_close(&out, status == OTT_OK ? CLI_DONE : cli_fail(status));
-    ott_context_close(context);
-    return code;
+    return cli_run(OTT_LOG_WARNING, run_benchmark, &o);
 }

@@ -35,17 +35,16 @@ int verb_doctor(int argc, char **argv);
 int cli_error(int exit_code, const char *format, ...) __attribute__((format(printf, 2, 3)));
 /* Prints the message of the library's last error, without waiting for rank 0. Returns its exit code. */
 int cli_fail(ott_status status);
+int cli_code(ott_status status); /* CLI_DONE, or cli_fail of an error */
 /* Call this before an error that all ranks find, so that only rank 0 prints it: the launcher ends the waiting
    ranks when rank 0 exits. Returns after 3 s if rank 0 has no such error. Rank 0 does not wait. */
 void cli_wait_for_rank_0(void);
 
 /* ---- standard output (output.c) ---- */
 
-/*
- * Standard output. It is unbuffered, so that text appears and errors are noticed immediately. If the reader
- * of a pipe has closed it (EPIPE), the program ends without a message. Any other failure is an error. While a
- * pipe is full, a write blocks. After a stop request it blocks for at most 2 s, and then the text is lost.
- */
+/* Standard output. It is unbuffered, so that text appears and errors are noticed immediately. If the reader
+   of a pipe has closed it (EPIPE), the program ends without a message. Any other failure is an error. While a
+   pipe is full, a write blocks. After a stop request it blocks for at most 2 s, and then the text is lost. */
 typedef struct output {
     bool terminal;     /* standard output is a terminal, on which the live line can be redrawn */
     bool color;        /* print warnings in color; false until metrics.color was read */
@@ -78,14 +77,17 @@ void output_duration(double seconds, char out[32]);
 /* Callbacks that write to an output: an ott_text_fn and an ott_log_fn. user: the output. */
 void output_write(void *user, const char *text);
 void output_log(void *user, ott_log_level level, const char *text); /* "[ottava] date - root - INFO - text" */
-/* Opens a context that logs warnings and errors to standard error, and nothing to standard output. */
-ott_status cli_open_context(ott_context **out);
-ott_status cli_open_context_at(int level, ott_context **out); /* logs only this level and more severe ones */
+
+/* The work of a verb. Returns an exit code. */
+typedef int (*cli_work)(ott_context *context, output *out, void *user);
+/* Opens standard output and a context, calls `work` and closes both. The context logs `level` and more severe
+   levels to standard error. Returns the exit code. */
+int cli_run(ott_log_level level, cli_work work, void *user);
 /* Opens the configuration that the arguments describe. If they name no file, uses the file that the
    environment variable CONFIG_FILE names, and logs this (log NULL: no log). */
 ott_status cli_open_config(ott_context *context, output *log, int argc, char **argv, ott_config **out);
-bool cli_is_config_file(
-    const char *argument); /* true for the path of a configuration file, or an option that gives the path */
+/* True for the path of a configuration file, or an option that gives the path. */
+bool cli_is_config_file(const char *argument);
 
 /* `train --nproc-per-node N`, as in automodel and torchrun: replaces this process by `mpirun -np N ottava
    train` with the other arguments. Returns CLI_NOT_LAUNCHED if the option is missing, if N is not 2 to 4096,
@@ -120,7 +122,7 @@ typedef struct option_texts {
     int count;
 } option_texts;
 
-/* An option. `to` points to a bool, const char *, int, int64_t, uint64_t, double or option_texts, depending
+/* An option. `to` points to an int (1: the flag is given), const char *, int, int64_t, uint64_t, double or option_texts, depending
    on the type. The caller first stores the default in *to, and options_take then stores the value there. */
 typedef struct option {
     const char *name;  /* name of the option, "--max-tokens" */
@@ -131,16 +133,28 @@ typedef struct option {
 } option;
 
 typedef struct command {
-    const char *name;     /* name of the verb, "generate" */
-    const char *synopsis; /* usage, "RUN_DIR --prompt TEXT [options]" */
-    const char *about;    /* sentences that describe the verb */
-    const option *options;
+    const char *name;      /* name of the verb, "generate" */
+    const char *synopsis;  /* usage, "RUN_DIR --prompt TEXT [options]" */
+    const char *about;     /* sentences that describe the verb */
+    const option *options; /* set both members with COMMAND_OPTIONS(array) */
     int option_count;
     const char *operand;    /* name of the operand, "RUN_DIR" */
     int operands_most;      /* maximum number of operands; the minimum is 1. 0: no operand is allowed */
     bool operand_optional;  /* the minimum number of operands is 0 */
     option_texts *settings; /* receives --section.key=value, for the library; NULL: not allowed */
 } command;
+
+#define COMMAND_OPTIONS(array) .options = array, .option_count = sizeof(array) / sizeof *(array)
+
+/* Help texts that several verbs share. */
+#define HELP_DEVICE                                                                                          \
+    "where to compute: cpu; cuda: a GPU; cuda:1: the second GPU; auto: a usable GPU, else cpu (auto)"
+#define HELP_THREADS "CPU threads; 0: all cores (0)"
+#define HELP_PRECISION                                                                                       \
+    "trained (as in training; bf16 for a folder), fp32, bf16, fp16, fp8, or a recipe: tensorwise, "          \
+    "rowwise, ... (trained)"
+#define HELP_TOKENIZER "folder or tokenizer.json, instead of the model's own"
+#define HELP_BASE      "folder of the base weights of a run with adapters, if they were moved"
 
 enum { OPTIONS_CONTINUE = -1 };
 

@@ -3,7 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-static bool ends_with(const char *text, const char *end) {
+static bool has_extension(const char *text, const char *end) {
     size_t length = strlen(text), most = strlen(end);
     return length >= most && strcmp(text + length - most, end) == 0;
 }
@@ -14,8 +14,8 @@ bool cli_is_config_file(const char *argument) {
     size_t length = strcspn(argument, "=");
     for (size_t i = 0; i < sizeof options / sizeof *options; i++)
         if (strlen(options[i]) == length && strncmp(argument, options[i], length) == 0) return true;
-    return argument[0] != '-' &&
-           (ends_with(argument, ".toml") || ends_with(argument, ".yaml") || ends_with(argument, ".yml"));
+    return argument[0] != '-' && (has_extension(argument, ".toml") || has_extension(argument, ".yaml") ||
+                                  has_extension(argument, ".yml"));
 }
 
 /* Returns the file that CONFIG_FILE names, as torchtitan's run_train.sh reads it. NULL if the variable is not

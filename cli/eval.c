@@ -1,5 +1,4 @@
 /* cli/eval: `ottava eval`: measures accuracy, perplexity, or the difference from another model. */
-#define _GNU_SOURCE
 #include "cli.h"
 #include <math.h>
 #include <stdio.h>
@@ -9,45 +8,45 @@
 
 enum { SECONDS_BETWEEN = 10 };
 
-typedef struct request {
+typedef struct eval_request {
     const char *model, *task, *forms;
     option_texts filter, settings;
-    bool json;
+    int json;
     time_t shown_at; /* when the last progress line was printed in a pipe */
-    output out;
+    output *out;
     ott_eval_options options;
-} request;
+} eval_request;
 
 /* Redraws the progress line on a terminal. In a pipe, prints it every 10 seconds, but not with --json. */
-static void show_progress(void *user, const ott_work *w) {
-    request *r = user;
+static void show_eval_progress(void *user, const ott_work *w) {
+    eval_request *r = user;
     char line[128], left[32];
     output_duration(w->seconds_left, left);
     snprintf(line, sizeof line, "%s %lld/%lld %d%%  ETA %s",
              r->options.task == OTT_EVAL_HELLASWAG ? "row" : "window", (long long)w->done,
              (long long)w->total, (int)(100 * w->done / w->total), left);
-    output_live(&r->out, line);
-    if (r->out.terminal || r->json || time(NULL) - r->shown_at < SECONDS_BETWEEN) return;
+    output_live(r->out, line);
+    if (r->out->terminal || r->json || time(NULL) - r->shown_at < SECONDS_BETWEEN) return;
     r->shown_at = time(NULL);
-    output_line(&r->out, line);
+    output_line(r->out, line);
 }
 
 /* ---- the result ---- */
 
-static void print_number(request *r, const char *name, const char *format, double value) {
+static void print_number(eval_request *r, const char *name, const char *format, double value) {
     char line[160], number[64];
     if (isnan(value)) return;
     snprintf(number, sizeof number, format, value);
     snprintf(line, sizeof line, "%-16s %s", name, number);
-    output_line(&r->out, line);
+    output_line(r->out, line);
 }
 
-static void print_accuracy(request *r, const char *name, double value, double error) {
+static void print_accuracy(eval_request *r, const char *name, double value, double error) {
     char line[160], around[32] = "";
     if (isnan(value)) return;
     if (!isnan(error)) snprintf(around, sizeof around, " +- %.4f", error);
     snprintf(line, sizeof line, "%-16s %.4f%s", name, value, around);
-    output_line(&r->out, line);
+    output_line(r->out, line);
 }
 
 /* A threshold of the comparison with --against, and the measured value. NaN exceeds every threshold. */
@@ -59,7 +58,7 @@ typedef struct limit {
 
 enum { LIMITS = 3 };
 
-static void take_limits(const request *r, const ott_eval_result *e, limit out[LIMITS]) {
+static void take_limits(const eval_request *r, const ott_eval_result *e, limit out[LIMITS]) {
     const ott_eval_options *o = &r->options;
     out[0] = (limit){"KL max", "kl_max", "at most", e->kl_max, o->kl_max, e->kl_max <= o->kl_max};
     out[1] = (limit){"KL mean", "kl_mean", "at most", e->kl_mean, o->kl_mean, e->kl_mean <= o->kl_mean};
@@ -67,7 +66,7 @@ static void take_limits(const request *r, const ott_eval_result *e, limit out[LI
 }
 
 /* Prints a line: `word`, then the thresholds that were met. If `held` is false: those that were missed. */
-static void print_limits(request *r, const limit limits[LIMITS], bool held, const char *word) {
+static void print_limits(eval_request *r, const limit limits[LIMITS], bool held, const char *word) {
     char line[160];
     bool any = false;
     for (int i = 0; i < LIMITS; i++) {
@@ -75,36 +74,24 @@ static void print_limits(request *r, const limit limits[LIMITS], bool held, cons
         if (l->held != held) continue;
         snprintf(line, sizeof line, "%s%s %.6g (%s %g)", any ? ", " : word, l->name, l->measured, l->side,
                  l->limit);
-        output_text(&r->out, line);
+        output_text(r->out, line);
         any = true;
     }
-    if (any) output_text(&r->out, "\n");
+    if (any) output_text(r->out, "\n");
 }
 
-static void print_verdict(request *r, const ott_eval_result *e) {
-    limit limits[LIMITS];
-    take_limits(r, e, limits);
-    print_limits(r, limits, false, "MISSED: ");
-    print_limits(r, limits, true, e->passed ? "passed: " : "held: ");
-}
-
-/* Prints tokens per window and windows per forward pass. A result depends on both numbers. */
-static void print_windows(request *r, const ott_eval_result *e) {
-    char line[160];
-    if (e->window == 0) return;
-    snprintf(line, sizeof line, "%-16s %lld tokens, %lld in a forward pass, %s BOS in front", "each window",
-             (long long)e->window, (long long)e->batch, e->bos ? "a" : "no");
-    output_line(&r->out, line);
-}
-
-static void print_table(request *r, const ott_eval_result *e) {
+static void print_table(eval_request *r, const ott_eval_result *e) {
     const ott_eval_options *o = &r->options;
     char line[160];
     snprintf(line, sizeof line, "%-16s %lld%s", o->task == OTT_EVAL_HELLASWAG ? "rows" : "windows",
              (long long)e->items, e->items < e->total ? " (stopped)" : "");
-    output_line(&r->out, line);
+    output_line(r->out, line);
     print_number(r, "tokens", "%.0f", (double)e->tokens);
-    print_windows(r, e);
+    if (e->window > 0) { /* a result depends on both numbers */
+        snprintf(line, sizeof line, "%-16s %lld tokens, %lld in a forward pass, %s BOS in front",
+                 "each window", (long long)e->window, (long long)e->batch, e->bos ? "a" : "no");
+        output_line(r->out, line);
+    }
     print_accuracy(r, "acc", e->acc, e->acc_stderr);
     print_accuracy(r, "acc_norm", e->acc_norm, e->acc_norm_stderr);
     print_accuracy(r, "acc_llmc", e->acc_llmc, e->acc_llmc_stderr);
@@ -117,75 +104,86 @@ static void print_table(request *r, const ott_eval_result *e) {
     print_number(r, "top-1 agreement", "%.4f", e->agreement);
     snprintf(line, sizeof line, "%-16s %lld, in FP8: %lld", "GEMMs", (long long)e->gemms,
              (long long)e->fp8_gemms);
-    output_line(&r->out, line);
+    output_line(r->out, line);
     if (e->truncated > 0)
         print_number(r, "truncated", "%.0f endings: their context was truncated", (double)e->truncated);
-    if (o->task == OTT_EVAL_COMPARE) print_verdict(r, e);
+    if (o->task != OTT_EVAL_COMPARE) return;
+    limit limits[LIMITS];
+    take_limits(r, e, limits);
+    print_limits(r, limits, false, "MISSED: ");
+    print_limits(r, limits, true, e->passed ? "passed: " : "held: ");
 }
 
 /* Prints a number; null if it is NaN, which means that the task does not compute it. */
-static void json_number(request *r, const char *name, double value) {
+static void json_number(eval_request *r, const char *name, double value) {
     char line[96], number[40] = "null";
     if (isfinite(value)) snprintf(number, sizeof number, "%.17g", value);
     snprintf(line, sizeof line, ", \"%s\": %s", name, number);
-    output_text(&r->out, line);
+    output_text(r->out, line);
 }
 
-static void json_missed(request *r, const ott_eval_result *e) {
+static void json_missed(eval_request *r, const ott_eval_result *e) {
     limit limits[LIMITS];
     const char *between = "\"";
     take_limits(r, e, limits);
-    output_text(&r->out, ", \"missed\": [");
+    output_text(r->out, ", \"missed\": [");
     for (int i = 0; i < LIMITS; i++) {
         if (limits[i].held) continue;
-        output_text(&r->out, between);
-        output_text(&r->out, limits[i].key);
-        output_text(&r->out, "\"");
+        output_text(r->out, between);
+        output_text(r->out, limits[i].key);
+        output_text(r->out, "\"");
         between = ", \"";
     }
-    output_text(&r->out, "]");
+    output_text(r->out, "]");
 }
 
-static void print_result_json(request *r, const ott_eval_result *e) {
+static void print_result_json(eval_request *r, const ott_eval_result *e) {
     static const char *const tasks[] = {"perplexity", "hellaswag", "compare"};
     char line[96];
     snprintf(line, sizeof line, "{\"task\": \"%s\"", tasks[r->options.task]);
-    output_text(&r->out, line);
-    json_number(r, "items", (double)e->items);
-    json_number(r, "total", (double)e->total);
-    json_number(r, "tokens", (double)e->tokens);
-    json_number(r, "truncated", (double)e->truncated);
-    json_number(r, "window", (double)e->window);
-    json_number(r, "batch", (double)e->batch);
-    output_text(&r->out, e->bos ? ", \"bos\": true" : ", \"bos\": false");
-    json_number(r, "acc", e->acc);
-    json_number(r, "acc_stderr", e->acc_stderr);
-    json_number(r, "acc_norm", e->acc_norm);
-    json_number(r, "acc_norm_stderr", e->acc_norm_stderr);
-    json_number(r, "acc_llmc", e->acc_llmc);
-    json_number(r, "acc_llmc_stderr", e->acc_llmc_stderr);
-    json_number(r, "loss", e->loss);
-    json_number(r, "perplexity", e->perplexity);
-    json_number(r, "bits_per_byte", e->bits_per_byte);
-    json_number(r, "kl_max", e->kl_max);
-    json_number(r, "kl_mean", e->kl_mean);
-    json_number(r, "cosine", e->cosine);
+    output_text(r->out, line);
+#define X(member) json_number(r, #member, (double)e->member)
+    X(items);
+    X(total);
+    X(tokens);
+    X(truncated);
+    X(window);
+    X(batch);
+    output_text(r->out, e->bos ? ", \"bos\": true" : ", \"bos\": false");
+    X(acc);
+    X(acc_stderr);
+    X(acc_norm);
+    X(acc_norm_stderr);
+    X(acc_llmc);
+    X(acc_llmc_stderr);
+    X(loss);
+    X(perplexity);
+    X(bits_per_byte);
+    X(kl_max);
+    X(kl_mean);
+    X(cosine);
     json_number(r, "top1_agreement", e->agreement);
-    json_number(r, "gemms", (double)e->gemms);
-    json_number(r, "fp8_gemms", (double)e->fp8_gemms);
-    json_number(r, "seconds", e->seconds);
-    output_text(&r->out, e->passed ? ", \"passed\": true" : ", \"passed\": false");
+    X(gemms);
+    X(fp8_gemms);
+    X(seconds);
+#undef X
+    output_text(r->out, e->passed ? ", \"passed\": true" : ", \"passed\": false");
     if (r->options.task == OTT_EVAL_COMPARE) json_missed(r, e);
-    output_text(&r->out, "}\n");
+    output_text(r->out, "}\n");
 }
 
 /* ---- the verb ---- */
 
-static int evaluate(request *r, ott_context *context) {
+static int evaluate(ott_context *context, output *out, void *user) {
+    eval_request *r = user;
     ott_eval_result result;
     ott_eval_result_init(&result);
+    r->out = out;
+    out->ends_at_once = true;
+    cli_stop_begin(context, CLI_STOP_PLAIN);
     ott_status status = ott_eval(context, r->model, &r->options, &result);
-    output_live_end(&r->out);
+    cli_stop_end();
+    output_live_end(out);
     if (status != OTT_OK) return cli_fail(status);
     if (r->json)
         print_result_json(r, &result);
@@ -195,22 +193,8 @@ static int evaluate(request *r, ott_context *context) {
     return result.passed ? CLI_DONE : CLI_FAILED;
 }
 
-static int run_evaluation(request *r) {
-    ott_context *context;
-    output_open(&r->out);
-    r->out.ends_at_once = true;
-    ott_status status = cli_open_context(&context);
-    if (status != OTT_OK) return cli_fail(status);
-    cli_stop_begin(context, CLI_STOP_PLAIN);
-    int code = evaluate(r, context);
-    cli_stop_end();
-    code = output_close(&r->out, code);
-    ott_context_close(context);
-    return code;
-}
-
 /* Sets the task: OTT_EVAL_COMPARE if --against names a second model, otherwise the task that --task names. */
-static int take_task(request *r) {
+static int take_task(eval_request *r) {
     static const char *const names[] = {"perplexity", "hellaswag"};
     ott_eval_options *o = &r->options;
     if (o->against && r->task)
@@ -230,7 +214,7 @@ static int take_task(request *r) {
                      near ? "; did you mean " : "", near ? near : "", near ? "?" : "");
 }
 
-static int set_hellaswag_forms(request *r) {
+static int set_hellaswag_forms(eval_request *r) {
     ott_eval_options *o = &r->options;
     if (!r->forms) return CLI_DONE;
     if (strcmp(r->forms, "lm-eval") == 0)
@@ -242,23 +226,23 @@ static int set_hellaswag_forms(request *r) {
     return CLI_DONE;
 }
 
-static int run_request(request *r) {
+static int run_eval_request(eval_request *r) {
     ott_eval_options *o = &r->options;
     o->filter = r->filter.text;
     o->filter_count = r->filter.count;
     o->settings = r->settings.text;
     o->setting_count = r->settings.count;
-    o->progress = show_progress;
+    o->progress = show_eval_progress;
     o->user = r;
     r->shown_at = time(NULL);
     if (!o->data) return cli_error(CLI_BAD_INPUT, "eval: --data is missing: --data=FILE");
     int code = take_task(r);
     if (code == CLI_DONE) code = set_hellaswag_forms(r);
-    return code == CLI_DONE ? run_evaluation(r) : code;
+    return code == CLI_DONE ? cli_run(OTT_LOG_WARNING, evaluate, r) : code;
 }
 
 int verb_eval(int argc, char **argv) {
-    request r = {0};
+    eval_request r = {0};
     ott_eval_options *o = &r.options;
     ott_eval_options_init(o);
     const option options[] = {
@@ -266,9 +250,7 @@ int verb_eval(int argc, char **argv) {
         {"--data", "FILE", OPTION_TEXT, &o->data, "rows of HellaSwag; text, JSONL, or tokens (.bin, .npy)"},
         {"--against", "MODEL", OPTION_TEXT, &o->against,
          "compare the predictions with those of this model; exit code 1: a result misses its limit"},
-        {"--precision", "P", OPTION_TEXT, &o->precision,
-         "trained (as in training; bf16 for a folder), fp32, bf16, fp16, fp8, or a recipe: tensorwise, "
-         "rowwise, ... (trained)"},
+        {"--precision", "P", OPTION_TEXT, &o->precision, HELP_PRECISION},
         {"--against-precision", "P", OPTION_TEXT, &o->against_precision,
          "the same for the model of --against (trained)"},
         {"--filter", "NAME", OPTION_TEXTS, &r.filter,
@@ -280,18 +262,15 @@ int verb_eval(int argc, char **argv) {
          "HellaSwag format: lm-eval (acc, acc_norm), llm.c (acc_llmc), both (both)"},
         {"--logits", "FILE", OPTION_TEXT, &o->logits,
          "write the logits of the task perplexity to this safetensors file (docs/evaluation.md)"},
-        {"--tokenizer", "PATH", OPTION_TEXT, &o->tokenizer,
-         "folder or tokenizer.json, instead of the model's own"},
-        {"--base", "HF_DIR", OPTION_TEXT, &o->base,
-         "folder of the base weights of a run with adapters, if they were moved"},
+        {"--tokenizer", "PATH", OPTION_TEXT, &o->tokenizer, HELP_TOKENIZER},
+        {"--base", "HF_DIR", OPTION_TEXT, &o->base, HELP_BASE},
         {"--text-field", "NAME", OPTION_TEXT, &o->text_field, "field of a JSONL row with its text (text)"},
         {"--kl-max", "X", OPTION_REAL, &o->kl_max,
          "limit of --against: largest KL divergence of a token (0.01)"},
         {"--kl-mean", "X", OPTION_REAL, &o->kl_mean, "limit of --against: mean KL divergence (0.003)"},
         {"--cosine", "X", OPTION_REAL, &o->cosine, "limit of --against: cosine of all logits (0.999)"},
-        {"--device", "NAME", OPTION_TEXT, &o->device,
-         "where to compute: cpu; cuda: a GPU; cuda:1: the second GPU; auto: a usable GPU, else cpu (auto)"},
-        {"--threads", "N", OPTION_INT, &o->threads, "CPU threads; 0: all cores (0)"},
+        {"--device", "NAME", OPTION_TEXT, &o->device, HELP_DEVICE},
+        {"--threads", "N", OPTION_INT, &o->threads, HELP_THREADS},
         {"--json", NULL, OPTION_FLAG, &r.json, "one JSON object instead of a table"},
     };
     const command c = {
@@ -302,13 +281,12 @@ int verb_eval(int argc, char **argv) {
                  "mean token loss. perplexity: loss of a text, its exponential, bits per byte. --against:\n"
                  "KL divergence of each token from the other model's, cosine of the logits, top-1\n"
                  "agreement. Ctrl-C prints the results so far and ends with exit code 130.",
-        .options = options,
-        .option_count = sizeof options / sizeof *options,
+        COMMAND_OPTIONS(options),
         .operand = "MODEL",
         .operands_most = 1,
         .settings = &r.settings};
     int operands, code = options_take(&c, argc, argv, &operands);
     if (code != OPTIONS_CONTINUE) return code;
     r.model = argv[0];
-    return run_request(&r);
+    return run_eval_request(&r);
 }

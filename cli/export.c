@@ -31,10 +31,11 @@ static int choose_word(const choice *c, const char *word, int *out) {
 }
 
 typedef struct export_arguments {
-    const char *format, *method, *granularity, *dtype, *out, *from, *device;
+    const char *run, *format, *method, *granularity, *dtype, *out;
+    ott_export_options options;
 } export_arguments;
 
-static int take_arguments(const export_arguments *w, ott_export_options *o) {
+static int take_choices(export_arguments *w) {
     int format, method = OTT_EXPORT_COMPRESSED_TENSORS, granularity, dtype = 1, code;
     if ((code = choose_word(&formats, w->format, &format)) != OPTIONS_CONTINUE) return code;
     if (w->method && (code = choose_word(&methods, w->method, &method)) != OPTIONS_CONTINUE) return code;
@@ -47,31 +48,21 @@ static int take_arguments(const export_arguments *w, ott_export_options *o) {
         return cli_error(CLI_BAD_INPUT, "export: %s works only with --format=hf-fp8",
                          w->method ? "--method" : "--granularity");
     if (!w->out) return cli_error(CLI_BAD_INPUT, "export: --out is missing: --out=DIR");
-    ott_export_options_init(o);
-    o->format = (ott_export_format)format;
-    o->method = (ott_export_method)method;
-    o->granularity = (ott_export_granularity)granularity;
-    o->dtype = dtype_of[dtype];
-    o->from = w->from;
-    o->device = w->device;
+    w->options.format = (ott_export_format)format;
+    w->options.method = (ott_export_method)method;
+    w->options.granularity = (ott_export_granularity)granularity;
+    w->options.dtype = dtype_of[dtype];
     return OPTIONS_CONTINUE;
 }
 
-static int export_run(const char *run, const char *folder, const ott_export_options *options) {
-    output out;
-    ott_context *context;
-    output_open(&out);
-    ott_status status = cli_open_context(&context);
-    if (status != OTT_OK) return cli_fail(status);
-    status = ott_export(context, run, folder, options, output_write, &out);
-    int code = output_close(&out, status == OTT_OK ? CLI_DONE : cli_fail(status));
-    ott_context_close(context);
-    return code;
+static int write_export(ott_context *context, output *out, void *user) {
+    const export_arguments *w = user;
+    return cli_code(ott_export(context, w->run, w->out, &w->options, output_write, out));
 }
 
 int verb_export(int argc, char **argv) {
     export_arguments w = {.format = "hf"};
-    ott_export_options o;
+    ott_export_options_init(&w.options);
     const option options[] = {
         {"--out", "DIR", OPTION_TEXT, &w.out, "folder to write, new or empty; for gguf a new file"},
         {"--format", "F", OPTION_TEXT, &w.format,
@@ -82,12 +73,11 @@ int verb_export(int argc, char **argv) {
          "quantization method of the FP8 files: compressed-tensors (default) or fp8"},
         {"--granularity", "G", OPTION_TEXT, &w.granularity,
          "which elements share a scale: channel (default), tensor, block (default of fp8) or as-trained"},
-        {"--from", "HF_DIR", OPTION_TEXT, &w.from,
+        {"--from", "HF_DIR", OPTION_TEXT, &w.options.from,
          "folder with tokenizer files and further keys of config.json (for gguf: the tokenizer), and with\n"
          "                           the frozen weights of a run with adapters; default: the run's "
          "model.hf_path"},
-        {"--device", "NAME", OPTION_TEXT, &w.device,
-         "where to compute: cpu; cuda: a GPU; cuda:1: the second GPU; auto: a usable GPU, else cpu (auto)"},
+        {"--device", "NAME", OPTION_TEXT, &w.options.device, HELP_DEVICE},
     };
     const command c = {
         .name = "export",
@@ -105,11 +95,11 @@ int verb_export(int argc, char **argv) {
             "  as-trained          the run's own FP8 codes, with the scales of its recipe (tensorwise, "
             "rowwise,\n"
             "                      current, block); all other methods requantize with amax / 448",
-        .options = options,
-        .option_count = sizeof options / sizeof *options,
+        COMMAND_OPTIONS(options),
         .operand = "RUN_DIR",
         .operands_most = 1};
     int operands, code = options_take(&c, argc, argv, &operands);
-    if (code == OPTIONS_CONTINUE) code = take_arguments(&w, &o);
-    return code == OPTIONS_CONTINUE ? export_run(argv[0], w.out, &o) : code;
+    if (code == OPTIONS_CONTINUE) code = take_choices(&w);
+    w.run = argv[0];
+    return code == OPTIONS_CONTINUE ? cli_run(OTT_LOG_WARNING, write_export, &w) : code;
 }

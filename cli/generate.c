@@ -1,5 +1,4 @@
 /* cli/generate: `ottava generate`: continues a text with a model, once or in several turns. */
-#define _GNU_SOURCE
 #include "cli.h"
 #include <errno.h>
 #include <fcntl.h>
@@ -10,12 +9,12 @@
 
 enum { PROMPT_LIMIT = 1 << 20 };
 
-typedef struct request {
+typedef struct generate_request {
     const char *run, *prompt, *prompt_file;
     option_texts stop, settings;
-    bool interactive, chat;
+    int interactive, chat;
     ott_generate_options options;
-} request;
+} generate_request;
 
 /* ---- the prompt ---- */
 
@@ -67,19 +66,19 @@ static int read_file(const char *path, char **out) {
 
 /* The output of the generated text. line_begins: the last piece of text ended with a newline. */
 typedef struct stream {
-    output out;
+    output *out;
     bool line_begins;
 } stream;
 
-static void write_piece(void *user, const char *text) {
+static void write_generated(void *user, const char *text) {
     stream *s = user;
     if (!*text) return;
-    output_text(&s->out, text);
+    output_text(s->out, text);
     s->line_begins = text[strlen(text) - 1] == '\n';
 }
 
 static void end_line(stream *s) {
-    if (!s->line_begins) write_piece(s, "\n");
+    if (!s->line_begins) write_generated(s, "\n");
 }
 
 /* ---- several turns ---- */
@@ -93,9 +92,9 @@ static bool read_line(char **line, size_t *capacity) {
 }
 
 /* Appends `text`, and prints how the model continues it. *new_line: the printed text ends with a newline. */
-static ott_status take_turn(ott_generator *generator, const char *text, stream *s, bool *new_line) {
+static ott_status print_turn(ott_generator *generator, const char *text, stream *s, bool *new_line) {
     s->line_begins = false;
-    ott_status status = ott_generator_continue(generator, text, write_piece, s);
+    ott_status status = ott_generator_continue(generator, text, write_generated, s);
     *new_line = s->line_begins;
     end_line(s);
     return status;
@@ -108,53 +107,42 @@ static int converse(ott_generator *generator, const char *prompt, bool chat, str
     size_t capacity = 0;
     bool new_line = true, begun = prompt != NULL;
     ott_status status = OTT_OK;
-    if (prompt && !chat) write_piece(s, prompt);
-    if (prompt) status = take_turn(generator, prompt, s, &new_line);
+    if (prompt && !chat) write_generated(s, prompt);
+    if (prompt) status = print_turn(generator, prompt, s, &new_line);
     while (status == OTT_OK && read_line(&line, &capacity)) {
         if ((!begun || chat) && !*line) continue;
         if (asprintf(&text, "%s%s", new_line || chat || !*line ? "" : "\n", line) < 0)
             return cli_error(CLI_FAILED, "generate: out of memory");
-        status = take_turn(generator, text, s, &new_line);
+        status = print_turn(generator, text, s, &new_line);
         begun = true;
         free(text);
     }
     free(line);
-    return status == OTT_OK ? CLI_DONE : cli_fail(status);
+    return cli_code(status);
 }
 
 /* ---- the verb ---- */
 
-static int run_once(ott_context *context, const request *r, stream *s) {
-    ott_status status = ott_generate(context, r->run, &r->options, write_piece, s);
-    end_line(s);
-    return status == OTT_OK ? CLI_DONE : cli_fail(status);
-}
-
-static int run_in_turns(ott_context *context, const request *r, stream *s) {
+static int generate(ott_context *context, output *out, void *user) {
+    const generate_request *r = user;
+    stream s = {.out = out, .line_begins = true};
+    out->ends_at_once = true;
+    if (!r->interactive) {
+        ott_status status = ott_generate(context, r->run, &r->options, write_generated, &s);
+        end_line(&s);
+        return cli_code(status);
+    }
     ott_generator *generator;
     ott_status status = ott_generator_open(context, r->run, &r->options, &generator);
     if (status != OTT_OK) return cli_fail(status);
-    int code = converse(generator, r->options.prompt, r->chat, s);
+    int code = converse(generator, r->options.prompt, r->chat, &s);
     ott_generator_close(generator);
-    return code;
-}
-
-static int generate(const request *r) {
-    ott_context *context;
-    stream s = {.line_begins = true};
-    output_open(&s.out);
-    s.out.ends_at_once = true;
-    ott_status status = cli_open_context(&context);
-    if (status != OTT_OK) return cli_fail(status);
-    int code = r->interactive ? run_in_turns(context, r, &s) : run_once(context, r, &s);
-    code = output_close(&s.out, code);
-    ott_context_close(context);
     return code;
 }
 
 /* Takes the prompt from --prompt, a file or standard input. *text: the text if it was read from a file or
    standard input; the caller frees it. */
-static int take_prompt(request *r, char **text) {
+static int take_prompt(generate_request *r, char **text) {
     const char *file = r->prompt_file ? r->prompt_file : "-";
     if (r->prompt && r->prompt_file)
         return cli_error(CLI_BAD_INPUT, "generate: --prompt and --prompt-file are both given; give one");
@@ -172,7 +160,7 @@ static int take_prompt(request *r, char **text) {
     return CLI_DONE;
 }
 
-static int run_request(request *r) {
+static int run_generate_request(generate_request *r) {
     char *text = NULL;
     r->options.stop = r->stop.text;
     r->options.stop_count = r->stop.count;
@@ -180,13 +168,13 @@ static int run_request(request *r) {
     r->options.settings = r->settings.text;
     r->options.setting_count = r->settings.count;
     int code = take_prompt(r, &text);
-    if (code == CLI_DONE) code = generate(r);
+    if (code == CLI_DONE) code = cli_run(OTT_LOG_WARNING, generate, r);
     free(text);
     return code;
 }
 
 int verb_generate(int argc, char **argv) {
-    request r = {0};
+    generate_request r = {0};
     ott_generate_options *o = &r.options;
     ott_generate_options_init(o);
     const option options[] = {
@@ -208,16 +196,11 @@ int verb_generate(int argc, char **argv) {
          "above 1: makes tokens that the text already has less likely (1)"},
         {"--stop", "TEXT", OPTION_TEXTS, &r.stop, "end before this text; may be given several times"},
         {"--seed", "N", OPTION_UINT64, &o->seed, "random seed: the same seed gives the same text (42)"},
-        {"--precision", "P", OPTION_TEXT, &o->precision_name,
-         "trained (as in training; bf16 for a folder), fp32, bf16, fp16, fp8, or a recipe: tensorwise, "
-         "rowwise, ... (trained)"},
-        {"--tokenizer", "PATH", OPTION_TEXT, &o->tokenizer,
-         "folder or tokenizer.json, instead of the model's own"},
-        {"--base", "HF_DIR", OPTION_TEXT, &o->base,
-         "folder of the base weights of a run with adapters, if they were moved"},
-        {"--device", "NAME", OPTION_TEXT, &o->device,
-         "where to compute: cpu; cuda: a GPU; cuda:1: the second GPU; auto: a usable GPU, else cpu (auto)"},
-        {"--threads", "N", OPTION_INT, &o->threads, "CPU threads; 0: all cores (0)"},
+        {"--precision", "P", OPTION_TEXT, &o->precision_name, HELP_PRECISION},
+        {"--tokenizer", "PATH", OPTION_TEXT, &o->tokenizer, HELP_TOKENIZER},
+        {"--base", "HF_DIR", OPTION_TEXT, &o->base, HELP_BASE},
+        {"--device", "NAME", OPTION_TEXT, &o->device, HELP_DEVICE},
+        {"--threads", "N", OPTION_INT, &o->threads, HELP_THREADS},
     };
     const command c = {
         .name = "generate",
@@ -227,13 +210,12 @@ int verb_generate(int argc, char **argv) {
                  "in bf16 unless --precision is given. The context is train.seq_len tokens (2048 for a\n"
                  "Hugging Face folder); if the text becomes longer, only its newer half is read. Ids\n"
                  "without a token in the tokenizer are never chosen.",
-        .options = options,
-        .option_count = sizeof options / sizeof *options,
+        COMMAND_OPTIONS(options),
         .operand = "MODEL",
         .operands_most = 1,
         .settings = &r.settings};
     int operands, code = options_take(&c, argc, argv, &operands);
     if (code != OPTIONS_CONTINUE) return code;
     r.run = argv[0];
-    return run_request(&r);
+    return run_generate_request(&r);
 }

@@ -1,5 +1,4 @@
 /* cli/launch: starts mpirun for the option --nproc-per-node, which automodel and torchrun have. */
-#define _GNU_SOURCE
 #include "cli.h"
 #include <errno.h>
 #include <limits.h>
@@ -9,7 +8,7 @@
 #include <unistd.h>
 
 /* True for --nproc-per-node and its other names. *value: the text after "="; NULL without "=". */
-static bool is_process_count(const char *argument, const char **value) {
+static bool is_count_option(const char *argument, const char **value) {
     static const char *const names[] = {"--nproc-per-node", "--nproc_per_node", "--nproc"};
     size_t length = strcspn(argument, "=");
     *value = argument[length] ? argument + length + 1 : NULL;
@@ -21,7 +20,7 @@ static bool is_process_count(const char *argument, const char **value) {
 /* Finds --nproc-per-node at argv[*at]. Returns the number of arguments for it and its value; 0: not found. */
 static int find_process_count(int argc, char **argv, int *at, const char **value) {
     for (*at = 0; *at < argc; ++*at) {
-        if (!is_process_count(argv[*at], value)) continue;
+        if (!is_count_option(argv[*at], value)) continue;
         if (*value) return 1;
         *value = *at + 1 < argc ? argv[*at + 1] : "";
         return 2;

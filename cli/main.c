@@ -1,5 +1,4 @@
 /* cli/main: the table of verbs. */
-#define _GNU_SOURCE
 #include "cli.h"
 #include <fcntl.h>
 #include <signal.h>
@@ -54,7 +53,7 @@ static int print_version(void) {
     return output_close(&out, CLI_DONE);
 }
 
-static int fail_unknown(const char *word) {
+static int fail_word(const char *word) {
     const char *names[VERBS + 2];
     for (int i = 0; i < VERBS; i++) names[i] = verbs[i].name;
     names[VERBS] = "--help";
@@ -93,7 +92,7 @@ static const verb *find_verb(const char *word) {
 static int help_verb(int argc, char **argv) {
     const verb *v = argc > 0 ? find_verb(argv[0]) : NULL;
     if (argc == 0) return print_help();
-    if (!v) return fail_unknown(argv[0]);
+    if (!v) return fail_word(argv[0]);
     argv[0] = "--help";
     return v->run(argc, argv);
 }
@@ -108,5 +107,5 @@ int main(int argc, char **argv) {
     if (strcmp(word, "help") == 0) return help_verb(argc - 2, argv + 2);
     if (strcmp(word, "--version") == 0) return print_version();
     const verb *v = find_verb(word);
-    return v ? v->run(argc - 2, argv + 2) : fail_unknown(word);
+    return v ? v->run(argc - 2, argv + 2) : fail_word(word);
 }

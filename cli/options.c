@@ -1,5 +1,4 @@
 /* cli/options: reads the options of all verbs except train. The options of train are configuration keys. */
-#define _GNU_SOURCE
 #include "cli.h"
 #include <errno.h>
 #include <stdio.h>
@@ -10,7 +9,7 @@
 
 enum { LONGEST_WORD = 63 };
 
-static int smaller(int a, int b) {
+static int smaller_of(int a, int b) {
     return a < b ? a : b;
 }
 
@@ -24,7 +23,7 @@ static int distance(const char *a, const char *b) {
         for (int j = 0; j < columns; j++) {
             int replaced = diagonal + (a[i] != b[j]);
             diagonal = row[j + 1];
-            row[j + 1] = smaller(replaced, 1 + smaller(diagonal, row[j]));
+            row[j + 1] = smaller_of(replaced, 1 + smaller_of(diagonal, row[j]));
         }
     }
     return row[columns];
@@ -99,7 +98,7 @@ static int take_unsigned(const command *c, const option *o, const char *value) {
     return good && errno == 0 ? OPTIONS_CONTINUE : fail_value(c, o, value, "a whole number, 0 or more");
 }
 
-static int take_real(const command *c, const option *o, const char *value) {
+static int take_real_value(const command *c, const option *o, const char *value) {
     char *end;
     double x = strtod(value, &end);
     if (end == value || *end || x != x) return fail_value(c, o, value, "a number");
@@ -119,7 +118,7 @@ static int take_value(const command *c, const option *o, const char *value) {
     int64_t number;
     int code = OPTIONS_CONTINUE;
     switch (o->type) {
-    case OPTION_FLAG: *(bool *)o->to = true; break;
+    case OPTION_FLAG: *(int *)o->to = 1; break;
     case OPTION_TEXT: *(const char **)o->to = value; break;
     case OPTION_INT:
         code = take_signed(c, o, value, INT32_MIN, INT32_MAX, &number);
@@ -127,7 +126,7 @@ static int take_value(const command *c, const option *o, const char *value) {
         break;
     case OPTION_INT64: code = take_signed(c, o, value, INT64_MIN, INT64_MAX, o->to); break;
     case OPTION_UINT64: code = take_unsigned(c, o, value); break;
-    case OPTION_REAL: code = take_real(c, o, value); break;
+    case OPTION_REAL: code = take_real_value(c, o, value); break;
     case OPTION_TEXTS: code = take_another(c, o->name, o->to, value); break;
     }
     return code;
@@ -142,7 +141,7 @@ static const option *find_option(const command *c, const char *text, size_t leng
     return NULL;
 }
 
-static int fail_unknown(const command *c, const char *text, size_t length) {
+static int fail_unknown_option(const command *c, const char *text, size_t length) {
     enum { MOST = 24 };
     const char *names[MOST];
     char word[LONGEST_WORD + 1];
@@ -156,18 +155,14 @@ static int fail_unknown(const command *c, const char *text, size_t length) {
                      word, c->name);
 }
 
-/* True for "--section.key" and "--section.key=value", if the command accepts configuration keys. */
-static bool is_setting(const command *c, const char *text, size_t length) {
-    return c->settings && strncmp(text, "--", 2) == 0 && memchr(text, '.', length);
-}
-
 /* Reads the option at argv[*at]. Sets *at to the index of its last argument. */
 static int take_option(const command *c, int argc, char **argv, int *at) {
     const char *text = argv[*at], *equals = strchr(text, '='), *value = equals ? equals + 1 : NULL;
     size_t length = equals ? (size_t)(equals - text) : strlen(text);
     const option *o = find_option(c, text, length);
-    if (!o && is_setting(c, text, length)) return take_another(c, "a configuration key", c->settings, text);
-    if (!o) return fail_unknown(c, text, length);
+    if (!o && c->settings && strncmp(text, "--", 2) == 0 && memchr(text, '.', length))
+        return take_another(c, "a configuration key", c->settings, text);
+    if (!o) return fail_unknown_option(c, text, length);
     if (o->type == OPTION_FLAG && value) return fail_value(c, o, value, "no value");
     if (o->type != OPTION_FLAG && !value) {
         if (*at + 1 >= argc || strncmp(argv[*at + 1], "--", 2) == 0)
@@ -178,7 +173,7 @@ static int take_option(const command *c, int argc, char **argv, int *at) {
     return take_value(c, o, value);
 }
 
-static int check_arguments(const command *c, int count, char **argv) {
+static int check_operand_count(const command *c, int count, char **argv) {
     if (c->operands_most == 0 && count > 0)
         return cli_error(CLI_BAD_INPUT, "%s: takes no argument, but \"%s\" is given", c->name, argv[0]);
     if (c->operands_most == 0) return OPTIONS_CONTINUE;
@@ -213,5 +208,5 @@ int options_take(const command *c, int argc, char **argv, int *operands) {
         int code = take_option(c, argc, argv, &i);
         if (code != OPTIONS_CONTINUE) return code;
     }
-    return check_arguments(c, *operands, argv);
+    return check_operand_count(c, *operands, argv);
 }

@@ -1,5 +1,4 @@
 /* cli/output: writes text, log lines and errors, and redraws the live line. */
-#define _GNU_SOURCE
 #include "cli.h"
 #include <errno.h>
 #include <limits.h>
@@ -49,9 +48,9 @@ static int write_all(int descriptor, const char *text, size_t bytes) {
 
 /* ---- errors ---- */
 
-static int print_error(int exit_code, const char *format, va_list arguments) {
-    char text[4200];
-    vsnprintf(text, sizeof text, format, arguments);
+static int print_error(int exit_code, const char *reason) {
+    char text[4200], line[sizeof text + 16];
+    snprintf(text, sizeof text, "%s", reason);
     for (char *c = text; *c; c++) { /* removes terminal codes; keeps newlines only before indented lines */
         bool item = *c == '\n' && strncmp(c + 1, "  ", 2) == 0;
         bool second =
@@ -59,7 +58,6 @@ static int print_error(int exit_code, const char *format, va_list arguments) {
         if (((unsigned char)*c < 0x20 && !item) || *c == 0x7f) *c = ' ';
         if (second) c[0] = c[1] = ' '; /* U+0080 to U+009F control terminals too */
     }
-    char line[sizeof text + 16];
     int length = snprintf(line, sizeof line, "ottava: %s\n", text);
     (void)write_all(STDERR_FILENO, line, (size_t)length);
     return exit_code;
@@ -74,27 +72,24 @@ void cli_wait_for_rank_0(void) {
 }
 
 int cli_error(int exit_code, const char *format, ...) {
+    char text[4200];
     va_list arguments;
     if (exit_code == CLI_BAD_INPUT) cli_wait_for_rank_0();
     va_start(arguments, format);
-    int code = print_error(exit_code, format, arguments);
+    vsnprintf(text, sizeof text, format, arguments);
     va_end(arguments);
-    return code;
-}
-
-static int print_reason(int exit_code, const char *format, ...) {
-    va_list arguments;
-    va_start(arguments, format);
-    int code = print_error(exit_code, format, arguments);
-    va_end(arguments);
-    return code;
+    return print_error(exit_code, text);
 }
 
 int cli_fail(ott_status status) {
     const char *reason = ott_error_text();
     bool by_signal = status == OTT_ERR_STOPPED && cli_stop_signal();
-    return print_reason(by_signal ? CLI_SIGNAL + cli_stop_signal() : ott_status_exit_code(status), "%s",
-                        *reason ? reason : ott_status_meaning(status));
+    return print_error(by_signal ? CLI_SIGNAL + cli_stop_signal() : ott_status_exit_code(status),
+                       *reason ? reason : ott_status_meaning(status));
+}
+
+int cli_code(ott_status status) {
+    return status == OTT_OK ? CLI_DONE : cli_fail(status);
 }
 
 /* ---- the output ---- */
@@ -109,10 +104,6 @@ void output_bytes(output *o, const void *data, size_t bytes) {
     if (o->error) return;
     o->error = write_all(STDOUT_FILENO, data, bytes);
     if (o->error && o->ends_at_once) _exit(exit_code_of(o, CLI_DONE));
-}
-
-static void write_text(output *o, const char *text) {
-    output_bytes(o, text, strlen(text));
 }
 
 /* mpirun sets the first variable, srun the second. */
@@ -154,12 +145,12 @@ static double now(void) {
 static void draw_live_line(output *o) {
     char line[sizeof o->live + 16];
     snprintf(line, sizeof line, "\r%.*s\x1b[K", output_width() - 1, o->live);
-    write_text(o, line);
+    output_bytes(o, line, strlen(line));
     o->live_shown = true;
 }
 
 static void clear_live_line(output *o) {
-    if (o->live_shown) write_text(o, CLEAR_LINE);
+    if (o->live_shown) output_bytes(o, CLEAR_LINE, strlen(CLEAR_LINE));
     o->live_shown = false;
 }
 
@@ -179,19 +170,16 @@ void output_live_end(output *o) {
 
 void output_text(output *o, const char *text) {
     clear_live_line(o);
-    write_text(o, text);
+    output_bytes(o, text, strlen(text));
     if (o->live[0]) draw_live_line(o);
 }
 
 void output_line(output *o, const char *text) {
     char line[4200];
-    int length = snprintf(line, sizeof line, "%s\n", text);
-    if (length < (int)sizeof line) {
-        output_text(o, line); /* one write, so that lines of several processes do not mix in a pipe */
-    } else {
-        output_text(o, text);
-        output_text(o, "\n");
-    }
+    /* usually one write, so that lines of several processes do not mix in a pipe */
+    bool fits = snprintf(line, sizeof line, "%s\n", text) < (int)sizeof line;
+    output_text(o, fits ? line : text);
+    if (!fits) output_text(o, "\n");
 }
 
 /* ---- callbacks ---- */
@@ -232,23 +220,23 @@ static void log_aside(void *user, ott_log_level level, const char *text) {
     cli_error(0, "%s%s", level == OTT_LOG_WARNING ? "warning: " : "", text);
 }
 
-ott_status cli_open_context(ott_context **out) {
-    return cli_open_context_at(OTT_LOG_WARNING, out);
-}
-
-ott_status cli_open_context_at(int level, ott_context **out) {
+int cli_run(ott_log_level level, cli_work work, void *user) {
+    output out;
+    ott_context *context;
     ott_context_options options;
+    output_open(&out);
     ott_context_options_init(&options);
     options.log = log_aside;
     options.log_level = level;
-    return ott_context_open(&options, out);
+    ott_status status = ott_context_open(&options, &context);
+    if (status != OTT_OK) return cli_fail(status);
+    int code = output_close(&out, work(context, &out, user));
+    ott_context_close(context);
+    return code;
 }
 
 void output_duration(double seconds, char out[32]) {
-    if (!(seconds >= 0 && seconds < 1e9)) {
-        snprintf(out, 32, "-");
-        return;
-    }
-    int rounded = (int)(seconds + 0.5);
-    snprintf(out, 32, "%d:%02d:%02d", rounded / 3600, rounded / 60 % 60, rounded % 60);
+    int rounded = seconds >= 0 && seconds < 1e9 ? (int)(seconds + 0.5) : -1;
+    strcpy(out, "-");
+    if (rounded >= 0) snprintf(out, 32, "%d:%02d:%02d", rounded / 3600, rounded / 60 % 60, rounded % 60);
 }

@@ -32,59 +32,48 @@ static int split_arguments(const command *c, int argc, char **argv, char **rest,
     return count;
 }
 
-static ott_status plan_with_config(ott_context *context, const plan_options *o, int argc, char **argv,
-                                   output *out, bool *fits) {
-    ott_config *config;
-    ott_status status = cli_open_config(context, NULL, argc, argv, &config);
-    if (status != OTT_OK) return status;
-    status = plan_run(context, config, o, output_write, out, fits);
-    ott_config_close(config);
-    return status;
-}
+typedef struct plan_request {
+    plan_options options;
+    char **arguments; /* [count] arguments of the configuration */
+    int count;
+    bool fits; /* the run fits in memory */
+} plan_request;
 
-static int print_plan(const plan_options *o, int argc, char **argv) {
-    output out;
-    ott_context *context;
-    bool fits = true;
-    output_open(&out);
-    ott_status status = cli_open_context(&context);
+static int print_plan(ott_context *context, output *out, void *user) {
+    plan_request *r = user;
+    ott_config *config;
+    ott_status status = cli_open_config(context, NULL, r->count, r->arguments, &config);
     if (status != OTT_OK) return cli_fail(status);
-    status = plan_with_config(context, o, argc, argv, &out, &fits);
-    int code = output_close(&out, status == OTT_OK ? CLI_DONE : cli_fail(status));
-    if (code == CLI_DONE && !fits)
-        code = cli_error(CLI_FAILED,
-                         "plan: the run does not fit in memory; the plan names settings that would help");
-    ott_context_close(context);
-    return code;
+    status = plan_run(context, config, &r->options, output_write, out, &r->fits);
+    ott_config_close(config);
+    return cli_code(status);
 }
 
 int verb_plan(int argc, char **argv) {
-    plan_options o;
-    bool json = false, sweep = false;
-    plan_options_init(&o);
+    plan_request r = {.arguments = calloc((size_t)argc + 1, sizeof *r.arguments), .fits = true};
+    plan_options *o = &r.options;
+    if (!r.arguments) return cli_error(CLI_FAILED, "plan: out of memory");
+    plan_options_init(o);
     const option options[] = {
-        {"--device", "NAME", OPTION_TEXT, &o.device,
+        {"--device", "NAME", OPTION_TEXT, &o->device,
          "cpu: this machine, measured; a100, h100, h100-500w, h200, b200: data-sheet values (cpu)"},
-        {"--rates", "KEY=N,...", OPTION_TEXT, &o.rates,
+        {"--rates", "KEY=N,...", OPTION_TEXT, &o->rates,
          "replace values of the device: bf16_tflops, fp8_tflops, memory_gbs, link_gbs, gib, ..."},
-        {"--ranks", "N", OPTION_INT64, &o.ranks, "processes, each with its own device (1)"},
-        {"--sweep", NULL, OPTION_FLAG, &sweep,
+        {"--ranks", "N", OPTION_INT64, &o->ranks, "processes, each with its own device (1)"},
+        {"--sweep", NULL, OPTION_FLAG, &o->sweep,
          "also try other meshes, micro-batches and recomputation, and list the fastest that fit"},
-        {"--json", NULL, OPTION_FLAG, &json, "one JSON object instead of a page"},
+        {"--json", NULL, OPTION_FLAG, &o->json, "one JSON object instead of a page"},
     };
     const command c = {.name = "plan",
                        .synopsis = "FILE [--section.key=value ...] [options]",
                        .about = about,
-                       .options = options,
-                       .option_count = sizeof options / sizeof *options};
-    char **rest = calloc((size_t)argc + 1, sizeof *rest);
-    int operands, rest_count = 0, code = CLI_FAILED;
-    if (!rest) return cli_error(CLI_FAILED, "plan: out of memory");
-    int own = split_arguments(&c, argc, argv, rest, &rest_count);
-    code = options_take(&c, own, argv, &operands);
-    o.json = json;
-    o.sweep = sweep;
-    if (code == OPTIONS_CONTINUE) code = print_plan(&o, rest_count, rest);
-    free(rest);
+                       COMMAND_OPTIONS(options)};
+    int operands, own = split_arguments(&c, argc, argv, r.arguments, &r.count);
+    int code = options_take(&c, own, argv, &operands);
+    if (code == OPTIONS_CONTINUE) code = cli_run(OTT_LOG_WARNING, print_plan, &r);
+    free(r.arguments);
+    if (code == CLI_DONE && !r.fits)
+        return cli_error(CLI_FAILED,
+                         "plan: the run does not fit in memory; the plan names settings that would help");
     return code;
 }

@@ -1,5 +1,4 @@
 /* cli/stop: stops the work of a verb on signals. */
-#define _GNU_SOURCE
 #include "cli.h"
 #include <errno.h>
 #include <poll.h>

@@ -1,13 +1,10 @@
 /* cli/train: `ottava train`: trains a model, with log lines, a live line on a terminal, and stop signals. */
-#define _GNU_SOURCE
 #include "cli.h"
 #include <errno.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-
-/* ---- progress ---- */
 
 typedef struct training {
     output out;
@@ -27,7 +24,7 @@ static void with_commas(double value, char out[32]) {
     out[at] = '\0';
 }
 
-static void show_progress(void *user, const ott_progress *p) {
+static void show_step(void *user, const ott_progress *p) {
     training *t = user;
     char line[256], validation[40] = "", rate[32], left[32];
     t->complete = p->step >= p->max_steps;
@@ -46,7 +43,6 @@ static void show_progress(void *user, const ott_progress *p) {
     output_live(&t->out, line);
 }
 
-/* Shows the progress within a long step. */
 static void show_work(void *user, const ott_work *w) {
     training *t = user;
     char line[160], step[40] = "first step", left[32];
@@ -58,19 +54,15 @@ static void show_work(void *user, const ott_work *w) {
     output_live(&t->out, line);
 }
 
-/* ---- the verb ---- */
-
-/* Prints the help of one section or key. */
-static int print_help_about(ott_context *context, const char *what) {
+/* Prints the help of one section or key; `about` NULL: of the verb and all keys. */
+static int print_train_help(ott_context *context, const char *about) {
     output out;
+    ott_status status;
     output_open(&out);
-    ott_status status = ott_config_help_about(context, what, output_write, &out);
-    return output_close(&out, status == OTT_OK ? CLI_DONE : cli_fail(status));
-}
-
-static int print_train_help(ott_context *context) {
-    output out;
-    output_open(&out);
+    if (about) {
+        status = ott_config_help_about(context, about, output_write, &out);
+        return output_close(&out, cli_code(status));
+    }
     output_text(&out,
                 "Usage: ottava train [FILE] [--section.key=value ...]\n"
                 "       ottava train --help [SECTION|SECTION.KEY]\n\n"
@@ -86,8 +78,8 @@ static int print_train_help(ott_context *context) {
                 "Exit codes: 0 the last step is done, 1 the run failed, 2 bad input. If it saved and\n"
                 "ended before the last step: 128 + the signal's number (130 Ctrl-C, 143 SIGTERM, 129\n"
                 "SIGHUP, 138 SIGUSR1), and 141 if the reader of its output went away.\n\n");
-    ott_status status = ott_config_help(context, output_write, &out);
-    return output_close(&out, status == OTT_OK ? CLI_DONE : cli_fail(status));
+    status = ott_config_help(context, output_write, &out);
+    return output_close(&out, cli_code(status));
 }
 
 static void take_color(void *user, const char *value) {
@@ -97,7 +89,7 @@ static void take_color(void *user, const char *value) {
 }
 
 /* Opens the configuration. Only rank 0 logs lines about it, because all ranks would log the same lines. */
-static ott_status open_config(training *t, int argc, char **argv, ott_config **config) {
+static ott_status open_train_config(training *t, int argc, char **argv, ott_config **config) {
     t->out.quiet = t->out.rank > 0;
     ott_status status = cli_open_config(t->context, &t->out, argc, argv, config);
     t->out.quiet = false;
@@ -116,7 +108,6 @@ static bool asks_for_help(int argc, char **argv, const char **about) {
     return false;
 }
 
-/* Returns the exit code, which shows whether the run is complete. */
 static int end_code(const training *t) {
     if (t->complete) return CLI_DONE;
     if (cli_stop_signal()) return CLI_SIGNAL + cli_stop_signal();
@@ -127,11 +118,11 @@ static int run_training(training *t, int argc, char **argv) {
     ott_config *config;
     ott_train_options options;
     cli_stop_begin(t->context, CLI_STOP_SAVING);
-    ott_status status = open_config(t, argc, argv, &config);
+    ott_status status = open_train_config(t, argc, argv, &config);
     if (status == OTT_OK) {
         ott_config_get(config, "metrics.color", take_color, &t->out);
         ott_train_options_init(&options);
-        options.progress = show_progress;
+        options.progress = show_step;
         options.work = show_work;
         options.user = t;
         status = ott_train(t->context, config, &options);
@@ -154,7 +145,7 @@ int verb_train(int argc, char **argv) {
     if (status != OTT_OK) return cli_fail(status);
     int code;
     if (asks_for_help(argc, argv, &about))
-        code = about ? print_help_about(t.context, about) : print_train_help(t.context);
+        code = print_train_help(t.context, about);
     else if ((code = cli_launch(&t.out, argc, argv)) == CLI_NOT_LAUNCHED)
         code = run_training(&t, argc, argv);
     ott_context_close(t.context);

@@ -2,6 +2,8 @@
 # multiply-add is used only where the source has fmaf.
 add_compile_options(-Wall -Wextra -Wshadow -ffp-contract=off -fno-strict-aliasing)
 add_compile_options($<$<COMPILE_LANGUAGE:C>:-Wstrict-prototypes>)
+# Declares memmem, realpath, renameat2 and other functions of glibc in every C file. C++ compilers define it.
+add_compile_options($<$<COMPILE_LANGUAGE:C>:-D_GNU_SOURCE=>)
 
 # Warnings are errors only with the compilers that we test: newer ones may have new warnings.
 if("${CMAKE_C_COMPILER_ID} ${CMAKE_C_COMPILER_VERSION}" MATCHES "^(GNU 12|Clang 14)\\.")

@@ -3,7 +3,6 @@
 #include "base/arena.h"
 #include "base/text/text.h"
 #include <inttypes.h>
-#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -63,7 +62,7 @@ struct arena {
     chunk *first; /* the chunk that is being filled */
 };
 
-static int64_t round_up(int64_t bytes) {
+static int64_t round_to_unit(int64_t bytes) {
     return (bytes + UNIT - 1) & ~(int64_t)(UNIT - 1);
 }
 
@@ -123,7 +122,7 @@ ott_status(arena_alloc)(arena *a, int64_t bytes, void **out) {
     STATUS_REQUIRE(bytes >= 0);
     if (bytes > PTRDIFF_MAX / 2)
         return status_fail(OTT_ERR_MEMORY, "out of memory: an arena's block needs %" PRId64 " bytes", bytes);
-    int64_t need = FRONT + round_up(bytes ? bytes : 1) + BACK;
+    int64_t need = FRONT + round_to_unit(bytes ? bytes : 1) + BACK;
     chunk *c = a->first;
     if (!c || c->size - c->used < need) TRY(add_chunk(a, need, &c));
     return *out = place_block(c, bytes, need), OTT_OK;
@@ -159,7 +158,7 @@ READS_RED_ZONES static int check_chunk(const chunk *c) {
         const front *f = (const front *)(c->data + at);
         int64_t bytes = f->bytes;
         if (((uint64_t)bytes ^ SEAL) != f->seal) return damaged + 1;
-        int64_t end = at + FRONT + round_up(bytes ? bytes : 1) + BACK;
+        int64_t end = at + FRONT + round_to_unit(bytes ? bytes : 1) + BACK;
         int intact = 1;
         for (int64_t i = at + FRONT + bytes; i < end; i++) intact &= c->data[i] == RED;
         damaged += !intact;

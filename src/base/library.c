@@ -1,17 +1,10 @@
 /* base/library: opens a plugin by dlopen. */
-#define _GNU_SOURCE /* declares dladdr */
 #include "base/library.h"
+#include "base/file/file.h"
 #include <dlfcn.h>
-#include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/stat.h>
-
-static bool is_folder(const char *path) {
-    struct stat s;
-    return stat(path, &s) == 0 && S_ISDIR(s.st_mode);
-}
 
 /* Writes the path of the folder of this program, or of the library that contains this code. */
 static bool own_folder(char out[PATH_MAX]) {
@@ -38,30 +31,28 @@ static void *try_file(const library_name *n, const char *path, char reason[LIBRA
     return library;
 }
 
-static void *try_folder(const library_name *n, const char *folder, const char *subfolder,
-                        char reason[LIBRARY_TEXT]) {
+static void *try_library_folder(const library_name *n, const char *folder, const char *subfolder,
+                                char reason[LIBRARY_TEXT]) {
     char path[PATH_MAX + 64];
     snprintf(path, sizeof path, "%s%s/%s", folder, subfolder, n->file);
     return try_file(n, path, reason);
-}
-
-static void *open_given(const library_name *n, const char *path, char reason[LIBRARY_TEXT]) {
-    bool folder = is_folder(path);
-    void *library = folder ? try_folder(n, path, "", reason) : try_file(n, path, reason);
-    if (!library && !reason[0])
-        snprintf(reason, LIBRARY_TEXT, "%.512s%s%s is not there", path, folder ? "/" : "",
-                 folder ? n->file : "");
-    return library;
 }
 
 void *library_open(const library_name *n, char reason[LIBRARY_TEXT]) {
     const char *given = getenv(n->variable);
     char folder[PATH_MAX];
     reason[0] = '\0';
-    if (given && *given) return open_given(n, given, reason);
+    if (given && *given) {
+        bool is_folder = file_is_folder(given);
+        void *library = is_folder ? try_library_folder(n, given, "", reason) : try_file(n, given, reason);
+        if (!library && !reason[0])
+            snprintf(reason, LIBRARY_TEXT, "%.512s%s%s is not there", given, is_folder ? "/" : "",
+                     is_folder ? n->file : "");
+        return library;
+    }
     if (!own_folder(folder)) return NULL;
-    void *library = try_folder(n, folder, "", reason);
-    if (!library) library = try_folder(n, folder, "/../lib", reason);
+    void *library = try_library_folder(n, folder, "", reason);
+    if (!library) library = try_library_folder(n, folder, "/../lib", reason);
     if (!library && !reason[0])
         snprintf(reason, LIBRARY_TEXT, "%s is neither in %.512s nor in its ../lib", n->file, folder);
     return library;

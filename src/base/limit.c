@@ -16,10 +16,10 @@ typedef struct reading {
     memory_limit *smallest;
 } reading;
 
-static FILE *open_system_file(const reading *r, const char *path) {
-    char full[PATH_MAX];
-    if (snprintf(full, sizeof full, "%s%s", r->root, path) >= (int)sizeof full) return NULL;
-    return fopen(full, "r");
+static FILE *open_system_file(const reading *r, const char *folder, const char *name) {
+    char path[PATH_MAX];
+    if (snprintf(path, sizeof path, "%s%s/%s", r->root, folder, name) >= (int)sizeof path) return NULL;
+    return fopen(path, "r");
 }
 
 /* Stores a limit of `total` bytes, of which `left` are available, if `left` is the smallest so far. */
@@ -34,7 +34,7 @@ static void keep_smallest(const reading *r, int64_t left, int64_t total, const c
 static void read_machine(const reading *r) {
     long long total = -1, available = -1;
     char line[128];
-    FILE *f = open_system_file(r, "/proc/meminfo");
+    FILE *f = open_system_file(r, "/proc", "meminfo");
     if (!f) return;
     while (fgets(line, sizeof line, f)) {
         sscanf(line, "MemTotal: %lld kB", &total);
@@ -44,8 +44,6 @@ static void read_machine(const reading *r) {
     if (total >= 0 && available >= 0)
         keep_smallest(r, available * 1024 - r->promised, total * 1024, "this machine");
 }
-
-/* ---- cgroups ---- */
 
 /* The names that a cgroup version uses for its files and options. */
 typedef struct cgroup_version {
@@ -66,16 +64,10 @@ static const cgroup_version versions[] = {
      {"total_inactive_file", "total_active_file"}},
 };
 
-static FILE *open_in(const reading *r, const char *folder, const char *name) {
-    char path[PATH_MAX];
-    if (snprintf(path, sizeof path, "%s/%s", folder, name) >= (int)sizeof path) return NULL;
-    return open_system_file(r, path);
-}
-
 /* Reads a number from a file. Returns -1 if the file is absent or has no number ("max"). */
 static int64_t read_limit_file(const reading *r, const char *folder, const char *name) {
     long long value = -1;
-    FILE *f = open_in(r, folder, name);
+    FILE *f = open_system_file(r, folder, name);
     if (!f) return -1;
     if (fscanf(f, "%lld", &value) != 1) value = -1;
     fclose(f);
@@ -85,7 +77,7 @@ static int64_t read_limit_file(const reading *r, const char *folder, const char 
 static int64_t read_file_pages(const reading *r, const char *folder, const cgroup_version *v) {
     char name[64];
     long long value, sum = 0;
-    FILE *f = open_in(r, folder, "memory.stat");
+    FILE *f = open_system_file(r, folder, "memory.stat");
     if (!f) return 0;
     while (fscanf(f, "%63s %lld", name, &value) == 2)
         if (strcmp(name, v->file_pages[0]) == 0 || strcmp(name, v->file_pages[1]) == 0) sum += value;
@@ -109,11 +101,10 @@ static int has_word(const char *list, const char *word) {
     return 0;
 }
 
-/* Finds the mount of a cgroup version. Returns false if there is none. */
 static int find_mount(const reading *r, const cgroup_version *v, char out[PATH_MAX]) {
     char line[PATH_MAX + 512], place[PATH_MAX], type[64], options[256];
     int found = 0;
-    FILE *f = open_system_file(r, "/proc/self/mounts");
+    FILE *f = open_system_file(r, "/proc/self", "mounts");
     if (!f) return 0;
     while (!found && fgets(line, sizeof line, f)) {
         if (sscanf(line, "%*s %4095s %63s %255s", place, type, options) != 3) continue;
@@ -128,7 +119,7 @@ static int find_mount(const reading *r, const cgroup_version *v, char out[PATH_M
 static int find_cgroup(const reading *r, const cgroup_version *v, char out[PATH_MAX]) {
     char line[PATH_MAX + 256];
     int found = 0;
-    FILE *f = open_system_file(r, "/proc/self/cgroup");
+    FILE *f = open_system_file(r, "/proc/self", "cgroup");
     if (!f) return 0;
     while (!found && fgets(line, sizeof line, f)) {
         line[strcspn(line, "\n")] = 0;
@@ -156,8 +147,6 @@ static void read_cgroups(const reading *r, const cgroup_version *v) {
     }
 }
 
-/* ---- limits of the process ---- */
-
 static void read_address_limit(const reading *r, int resource, int64_t used, const char *owner) {
     struct rlimit most;
     if (used < 0 || getrlimit(resource, &most) != 0 || most.rlim_cur == RLIM_INFINITY) return;
@@ -171,7 +160,7 @@ static void read_process(reading *r, int64_t counted) {
     int64_t page = sysconf(_SC_PAGESIZE);
     r->address = r->data = -1;
     r->promised = 0;
-    FILE *f = open_system_file(r, "/proc/self/statm");
+    FILE *f = open_system_file(r, "/proc/self", "statm");
     if (!f) return;
     if (fscanf(f, "%lld %lld %*s %*s %*s %lld", &mapped, &resident, &data) == 3) {
         r->address = mapped * page;

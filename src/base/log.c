@@ -2,7 +2,6 @@
 #include "base/log.h"
 #include "base/text/str.h"
 #include "base/text/text.h"
-#include <stdarg.h>
 #include <string.h>
 
 enum { LOG_LINE_SIZE = 4096 };

@@ -5,7 +5,6 @@
 #include "base/text/size.h"
 #include <inttypes.h>
 #include <pthread.h>
-#include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -133,7 +132,6 @@ static bool is_too_much(const mem *m, int64_t bytes) {
     return bytes > capacity.left;
 }
 
-/* Removes a block from the list and the counts. */
 static void take_out(mem *m, block *b) {
     pthread_mutex_lock(&m->lock);
     *(b->previous ? &b->previous->next : &m->blocks) = b->next;
@@ -177,7 +175,7 @@ ott_status(mem_alloc_array)(mem *m, mem_kind kind, int64_t count, int64_t size, 
 }
 
 /* Returns a block's header. If `data` is no live block (a bug), aborts in debug builds, else returns NULL. */
-static block *block_of(void *data) {
+static block *live_block(void *data) {
     block *b = (block *)data - 1;
     if (b->magic == MAGIC_LIVE) return b;
     if (MEM_DEBUG) {
@@ -189,7 +187,7 @@ static block *block_of(void *data) {
 
 ott_status(mem_grow)(mem *m, mem_kind kind, int64_t bytes, const char *what, void **data) {
     if (!*data) return mem_alloc(m, kind, bytes, what, data);
-    const block *old = block_of(*data);
+    const block *old = live_block(*data);
     STATUS_REQUIRE(old != NULL);
     if (bytes <= old->bytes) return OTT_OK;
     void *larger;
@@ -199,8 +197,17 @@ ott_status(mem_grow)(mem *m, mem_kind kind, int64_t bytes, const char *what, voi
     return *data = larger, OTT_OK;
 }
 
+ott_status(mem_reserve)(mem *m, mem_kind kind, int64_t need, int64_t size, const char *what,
+                        int64_t *capacity, void **array) {
+    int64_t more = *capacity > 0 ? 2 * *capacity : 16;
+    if (need <= *capacity) return OTT_OK;
+    if (more < need) more = need;
+    TRY(mem_grow(m, kind, more * size, what, array));
+    return *capacity = more, OTT_OK;
+}
+
 void mem_free(mem *m, void *data) {
-    block *b = data ? block_of(data) : NULL;
+    block *b = data ? live_block(data) : NULL;
     if (!b) return;
     take_out(m, b);
     b->magic = MAGIC_DEAD;
@@ -208,7 +215,7 @@ void mem_free(mem *m, void *data) {
 }
 
 void mem_move(mem *from, mem *to, void *data) {
-    block *b = data ? block_of(data) : NULL;
+    block *b = data ? live_block(data) : NULL;
     if (!b) return;
     take_out(from, b);
     put_in(to, b);

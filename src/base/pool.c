@@ -1,6 +1,5 @@
 /* base/pool: each call of pool_run is a round. Counters `start` and `finish` count started and finished
    rounds. A thread that waits for a counter to change polls it for a short time, then sleeps. */
-#define _GNU_SOURCE /* declares sched_getaffinity */
 #include "base/pool.h"
 #include <pthread.h>
 #include <sched.h>
@@ -93,7 +92,6 @@ static void gate_wake(gate *g) {
 }
 #endif
 
-/* Returns when the count is no longer `old`. */
 static void gate_wait(gate *g, uint32_t old, int spins) {
     for (; spins > 0; spins--) {
         if (atomic_load_explicit(&g->count, memory_order_acquire) != old) return;

@@ -1,5 +1,4 @@
 /* base/staging: writes a folder under a temporary name, and removes temporary files of killed processes. */
-#define _GNU_SOURCE /* declares realpath, kill and renameat2 */
 #include "base/staging.h"
 #include "base/file/file.h"
 #include <errno.h>
@@ -61,7 +60,7 @@ static void staging_close(staging *s) {
     str_free(&s->goal);
 }
 
-static ott_status make_folder(const staging *s) {
+static ott_status make_staging_folder(const staging *s) {
     TRY(str_finish(&s->path));
     TRY(str_finish(&s->goal));
     TRY(staging_remove_stale(s->goal.account, s->goal.text));
@@ -76,7 +75,7 @@ ott_status staging_open(mem *account, const char *goal, staging *out) {
     str_append(&out->goal, goal);
     while (out->goal.length > 1 && goal[out->goal.length - 1] == '/')
         out->goal.text[--out->goal.length] = '\0';
-    ott_status status = make_folder(out);
+    ott_status status = make_staging_folder(out);
     if (status != OTT_OK) staging_close(out);
     return status;
 }

@@ -2,7 +2,6 @@
 #include "base/status.h"
 #include "base/text/text.h"
 #include <errno.h>
-#include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -19,35 +18,31 @@ static const struct {
 #undef X
 };
 
-/* Ends a truncated text with "...". needed: the length that snprintf returned. */
-static void mark_truncation(char text[STATUS_TEXT_SIZE], int needed) {
-    if (needed >= STATUS_TEXT_SIZE) memcpy(text + STATUS_TEXT_SIZE - 4, "...", 4);
+/* Formats a text. Ends a truncated one with "...". */
+static void format_text(char out[STATUS_TEXT_SIZE], const char *format, va_list arguments) {
+    int needed = text_vformat(out, STATUS_TEXT_SIZE, format, arguments);
+    if (needed < 0) snprintf(out, STATUS_TEXT_SIZE, "%s", format);
+    if (needed >= STATUS_TEXT_SIZE) memcpy(out + STATUS_TEXT_SIZE - 4, "...", 4);
 }
 
 ott_status status_fail(ott_status code, const char *format, ...) {
     char fresh[STATUS_TEXT_SIZE]; /* error_text may be an argument, so it is written last */
     va_list arguments;
     va_start(arguments, format);
-    int needed = text_vformat(fresh, sizeof fresh, format, arguments);
+    format_text(fresh, format, arguments);
     va_end(arguments);
-    if (needed < 0) snprintf(fresh, sizeof fresh, "%s", format);
-    mark_truncation(fresh, needed);
     memcpy(error_text, fresh, sizeof fresh);
     return code;
 }
 
 ott_status status_context(ott_status code, const char *format, ...) {
     if (code == OTT_OK) return code;
-    char context[STATUS_TEXT_SIZE], old[STATUS_TEXT_SIZE];
+    char context[STATUS_TEXT_SIZE];
     va_list arguments;
     va_start(arguments, format);
-    int needed = text_vformat(context, sizeof context, format, arguments);
+    format_text(context, format, arguments);
     va_end(arguments);
-    mark_truncation(context, needed);
-    memcpy(old, error_text, sizeof old);
-    needed = snprintf(error_text, sizeof error_text, "%s: %s", context, old);
-    mark_truncation(error_text, needed);
-    return code;
+    return status_fail(code, "%s: %s", context, error_text);
 }
 
 ott_status status_from_errno(int reason) {

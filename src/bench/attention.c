@@ -1,6 +1,5 @@
 /* bench/attention: attention forward and backward, one document. */
 #include "bench/harness.h"
-#include <math.h>
 #include <stdio.h>
 
 static const ott_dtype activations[] = {OTT_BF16, OTT_F32};
@@ -42,7 +41,7 @@ static ott_status attention_backward(bench *b, void *state) {
                                                                     .softmax_scale = s->softmax_scale});
 }
 
-static ott_status open_attention(bench *b, const bench_attention_shape *shape, attention_state *s) {
+static ott_status open_attention_buffers(bench *b, const bench_attention_shape *shape, attention_state *s) {
     tensor *const like_q[] = {&s->q, &s->o, &s->dout, &s->dq}, *const like_k[] = {&s->k, &s->v, &s->dk,
                                                                                   &s->dv};
     int64_t tokens = shape->tokens, dim = shape->head_dim;
@@ -62,7 +61,7 @@ static ott_status open_attention(bench *b, const bench_attention_shape *shape, a
 }
 
 /* Number of pairs of a query and a key that the query attends to. */
-static double seen_pairs(const bench_attention_shape *s) {
+static double attended_pairs(const bench_attention_shape *s) {
     double tokens = (double)s->tokens, unseen = s->window > 0 ? tokens - (double)s->window : 0;
     return (tokens * (tokens + 1) - (unseen > 0 ? unseen * (unseen + 1) : 0)) / 2;
 }
@@ -71,24 +70,20 @@ static double seen_pairs(const bench_attention_shape *s) {
 ott_status bench_add_attention(bench *b, const bench_attention_shape *shape) {
     void *memory;
     TRY(bench_alloc(b, sizeof(attention_state), &memory));
-    TRY(open_attention(b, shape, memory));
-    double product = 2 * seen_pairs(shape) * (double)(shape->head_dim * shape->heads);
+    TRY(open_attention_buffers(b, shape, memory));
+    double product = 2 * attended_pairs(shape) * (double)(shape->head_dim * shape->heads);
     bench_case c = {.what = "attention_forward",
                     .variant = dtype_name(shape->format),
                     .flops = 2 * product,
                     .format = shape->format,
                     .run = attention_forward,
                     .state = memory};
-    int length = snprintf(c.shape, sizeof c.shape, "%lld tokens, %lld", (long long)shape->tokens,
-                          (long long)shape->heads);
+    char kv_heads[24] = "", window[32] = "";
     if (shape->kv_heads != shape->heads)
-        length +=
-            snprintf(c.shape + length, sizeof c.shape - (size_t)length, "/%lld", (long long)shape->kv_heads);
-    length +=
-        snprintf(c.shape + length, sizeof c.shape - (size_t)length, " x %lld", (long long)shape->head_dim);
-    if (shape->window > 0)
-        snprintf(c.shape + length, sizeof c.shape - (size_t)length, ", window %lld",
-                 (long long)shape->window);
+        snprintf(kv_heads, sizeof kv_heads, "/%lld", (long long)shape->kv_heads);
+    if (shape->window > 0) snprintf(window, sizeof window, ", window %lld", (long long)shape->window);
+    snprintf(c.shape, sizeof c.shape, "%lld tokens, %lld%s x %lld%s", (long long)shape->tokens,
+             (long long)shape->heads, kv_heads, (long long)shape->head_dim, window);
     TRY(bench_add(b, &c));
     c.what = "attention_backward";
     c.flops = 5 * product;

@@ -4,7 +4,6 @@
 #include "base/pool.h"
 #include "bench/harness.h"
 #include <stdio.h>
-#include <string.h>
 
 static const bench_entry *const entries[] = {
     &bench_gemm,      &bench_gemv,     &bench_quantize, &bench_attention, &bench_norm,

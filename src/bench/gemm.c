@@ -43,8 +43,6 @@ static operand make_operand(void *data, ott_dtype d, int64_t mn, int64_t k, bool
                      .transposed = transposed};
 }
 
-/* ---- gemm ---- */
-
 /* One buffer for each operand and format. All shapes share the buffers. */
 typedef struct gemm_buffers {
     tensor a[FORMATS], b[FORMATS], c, scale;
@@ -106,8 +104,6 @@ static ott_status add_gemm(bench *b) {
 const bench_entry bench_gemm = {
     .name = "gemm", .compares_bf16 = true, .accepts = BENCH_ACCEPTS_SHAPES, .add = add_gemm};
 
-/* ---- gemv ---- */
-
 static const int64_t gemv_rows[] = {1, 2, 4, 8};
 enum { GEMV_ROWS = sizeof gemv_rows / sizeof *gemv_rows };
 
@@ -115,7 +111,7 @@ static const gemm_format weights[] = {
     {"e4m3", OTT_E4M3, OTT_E4M3}, {"bf16", OTT_BF16, OTT_BF16}, {"fp32", OTT_F32, OTT_F32}};
 enum { WEIGHTS = sizeof weights / sizeof *weights };
 
-static int64_t packed_count(const bench *b, const bench_product *p, ott_dtype d) {
+static int64_t packed_elements(const bench *b, const bench_product *p, ott_dtype d) {
     operand weight = make_operand(NULL, d, p->n, p->k, false);
     return op_packed_count(&b->cx, &weight);
 }
@@ -126,7 +122,7 @@ static int64_t region_elements(const bench *b, const bench_shapes *s, ott_dtype 
     int64_t cache = sysconf(_SC_LEVEL3_CACHE_SIZE), wanted = cache / 4 * 5;
     int64_t elements = size_max(least, wanted < most ? wanted : most) / dtype_bytes(d);
     for (int i = 0; i < s->products; i++)
-        elements = size_max(elements, 2 * packed_count(b, &s->product[i], d));
+        elements = size_max(elements, 2 * packed_elements(b, &s->product[i], d));
     return elements;
 }
 
@@ -148,7 +144,7 @@ static ott_status add_gemv_case(bench *b, const bench_product *p, int64_t m, int
     state->a = (operand){.t = x};
     state->b = make_operand(region->data, weights[w].b, p->n, p->k, false);
     state->b.packed = true;
-    state->packed_bytes = packed_count(b, p, weights[w].b) * dtype_bytes(weights[w].b);
+    state->packed_bytes = packed_elements(b, p, weights[w].b) * dtype_bytes(weights[w].b);
     state->weights = tensor_bytes(*region) / state->packed_bytes;
     bench_case c = {.what = "weights read",
                     .variant = weights[w].name,

@@ -35,7 +35,6 @@ static ott_status run_token(bench *b, void *state) {
     return model_cache_extend(s->cache, &token, 1, s->logits);
 }
 
-/* Opens the model as `ottava generate` does. */
 static ott_status open_generator(bench *b, const char *precision, generator *s) {
     const char *preset = b->options->preset ? b->options->preset : "124M";
     char length[32];
@@ -95,7 +94,7 @@ static double memory_of(const generator *s) {
     return (double)mem_read(s->model.account).now;
 }
 
-static void write_rates(bench *b, str *out) {
+static void write_token_rates(bench *b, str *out) {
     const generate_bench *g = b->state;
     double values[BENCH_PRECISIONS_MOST];
     for (int i = 0; i < g->count; i++) values[i] = 1 / bench_seconds(b, &b->cases[i]);
@@ -123,6 +122,6 @@ static void write_rates_json(bench *b, str *out) {
 const bench_entry bench_generate = {.name = "generate",
                                     .accepts = BENCH_ACCEPTS_MODEL,
                                     .add = add_recipes,
-                                    .text = write_rates,
+                                    .text = write_token_rates,
                                     .json = write_rates_json,
                                     .close = close_models};

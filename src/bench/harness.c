@@ -3,20 +3,14 @@
 #include "backend/backend.h"
 #include "base/clock.h"
 #include "base/rng.h"
-#include <math.h>
+#include "base/text/number.h"
 #include <stdio.h>
 #include <stdlib.h>
-#include <string.h>
 
 /* ---- cases ---- */
 
 ott_status bench_add(bench *b, const bench_case *c) {
-    if (b->count == b->capacity) {
-        int capacity = b->capacity ? 2 * b->capacity : 64;
-        TRY(mem_grow(b->account, MEM_OTHER, capacity * (int64_t)sizeof *c, "cases of a benchmark",
-                     &b->cases));
-        b->capacity = capacity;
-    }
+    TRY(mem_reserve(b->account, MEM_OTHER, b->count + 1, "cases of a benchmark", &b->capacity, &b->cases));
     b->cases[b->count++] = *c;
     return OTT_OK;
 }
@@ -28,7 +22,7 @@ ott_status(bench_alloc)(bench *b, int64_t bytes, void **out) {
 enum { STRETCH = 65521 };
 
 /* Fills the tensor with repetitions of the same STRETCH values. STRETCH is odd, so that its rows differ. */
-static ott_status fill_tensor(device *d, const tensor *t) {
+static ott_status fill_operand(device *d, const tensor *t) {
     float values[STRETCH];
     int64_t count = tensor_count(*t), size = dtype_bytes(t->dtype), first = count < STRETCH ? count : STRETCH;
     for (int64_t i = 0; i < first; i++)
@@ -44,7 +38,7 @@ static ott_status fill_tensor(device *d, const tensor *t) {
 ott_status bench_tensor(bench *b, ott_dtype d, int64_t rows, int64_t columns, tensor *out) {
     plan_buffer buffer; /* not closed: the tensor is needed until the plan ends */
     TRY(exec_open(&b->cx, "operand of a benchmark", d, rows, columns, out, &buffer));
-    return fill_tensor(b->cx.device, out);
+    return fill_operand(b->cx.device, out);
 }
 
 const bench_case *bench_find(const bench *b, const char *what, const char *shape, const char *variant) {
@@ -59,7 +53,7 @@ const bench_case *bench_find(const bench *b, const char *what, const char *shape
 /* ---- measuring ---- */
 
 /* The current time; with one thread the thread's CPU time, because this thread does all the work. */
-static double now(const bench *b) {
+static double case_clock(const bench *b) {
     return b->cx.device->threads == 1 ? clock_thread() : clock_seconds();
 }
 
@@ -81,29 +75,29 @@ static ott_status open_copies(bench *b) {
 }
 
 static ott_status run_case(bench *b, const bench_case *c, double *seconds, double *processor) {
-    double began = now(b), processor_began = clock_process();
+    double began = case_clock(b), processor_began = clock_process();
     for (int64_t i = 0; i < c->runs; i++) TRY(c->run(b, c->state));
     TRY(device_synchronize(b->cx.device));
-    *seconds = (now(b) - began) / (double)c->runs;
+    *seconds = (case_clock(b) - began) / (double)c->runs;
     *processor = (clock_process() - processor_began) / (double)c->runs;
     return OTT_OK;
 }
 
 static ott_status run_copy(bench *b, const bench_case *c, double *seconds) {
     int64_t bytes = copied_bytes(c), half = c->region ? c->region / 2 : bytes, at = 0;
-    double began = now(b);
+    double began = case_clock(b);
     for (int64_t i = 0; i < c->runs; i++, at += bytes) {
         if (at + bytes > half) at = 0;
         TRY(device_copy(b->cx.device, (char *)b->copy_to.data + at, (char *)b->copy_from.data + at, bytes));
     }
     TRY(device_synchronize(b->cx.device));
-    *seconds = (now(b) - began) / (double)c->runs;
+    *seconds = (case_clock(b) - began) / (double)c->runs;
     return OTT_OK;
 }
 
 /* Runs the case once or twice, and from its time chooses c->runs, the number of runs per measurement. A
    measurement must be long compared with the jitter of the clock and of the threads. */
-static ott_status warm_up(bench *b, bench_case *c) {
+static ott_status choose_runs(bench *b, bench_case *c) {
     const double least = 4e-3;
     const int64_t most = 4096;
     double seconds, processor;
@@ -122,7 +116,7 @@ static bool is_on_gpu(const bench *b) {
     return b->cx.device->threads == 0;
 }
 
-static const char *unit_of(const bench *b, const bench_case *c) {
+static const char *compute_unit_of(const bench *b, const bench_case *c) {
     const char *unit = backend_peak_unit(b->cx.device, c->format);
     return unit ? unit : dtype_name(c->format);
 }
@@ -130,7 +124,7 @@ static const char *unit_of(const bench *b, const bench_case *c) {
 /* Returns the index in b->peak of the case's compute unit; b->peaks if it was not measured yet. */
 static int find_peak(const bench *b, const bench_case *c) {
     int at = 0;
-    while (at < b->peaks && strcmp(b->peak[at].unit, unit_of(b, c)) != 0) at++;
+    while (at < b->peaks && strcmp(b->peak[at].unit, compute_unit_of(b, c)) != 0) at++;
     return at;
 }
 
@@ -140,7 +134,7 @@ static void burst_before(bench *b, const bench_case *c) {
     int at = find_peak(b, c);
     bench_peak *p = &b->peak[at];
     if (at < b->peaks && clock_seconds() - p->measured < apart) return;
-    if (at == b->peaks) b->peak[b->peaks++] = (bench_peak){.unit = unit_of(b, c)};
+    if (at == b->peaks) b->peak[b->peaks++] = (bench_peak){.unit = compute_unit_of(b, c)};
     double flops = device_peak(b->cx.device, c->format);
     if (flops > p->flops) p->flops = flops;
     p->measured = clock_seconds();
@@ -153,7 +147,7 @@ static void bound_peak(bench *b, const bench_case *c, double seconds) {
 }
 
 static ott_status measure_cases(bench *b) {
-    for (int i = 0; i < b->count; i++) TRY(warm_up(b, &b->cases[i]));
+    for (int i = 0; i < b->count; i++) TRY(choose_runs(b, &b->cases[i]));
     for (int r = 0; r < b->options->repeats; r++)
         for (int i = 0; i < b->count; i++) {
             bench_case *c = &b->cases[i];
@@ -167,13 +161,8 @@ static ott_status measure_cases(bench *b) {
 
 /* ---- results ---- */
 
-static int by_value(const void *a, const void *b) {
-    double x = *(const double *)a, y = *(const double *)b;
-    return x < y ? -1 : x > y;
-}
-
 double bench_median(double *values, int count) {
-    qsort(values, (size_t)count, sizeof *values, by_value);
+    qsort(values, (size_t)count, sizeof *values, number_compare);
     return count % 2 ? values[count / 2] : (values[count / 2 - 1] + values[count / 2]) / 2;
 }
 
@@ -233,7 +222,6 @@ void bench_processor(char out[96]) {
 
 enum { VARIANTS_MOST = 8 };
 
-/* Lists the different variants, in the order in which they appear. */
 static int variants(const bench *b, const char *out[VARIANTS_MOST]) {
     int count = 0;
     for (int i = 0; i < b->count; i++) {
@@ -244,7 +232,6 @@ static int variants(const bench *b, const char *out[VARIANTS_MOST]) {
     return count;
 }
 
-/* True for the first case of its row. */
 static bool starts_line(const bench *b, int i) {
     for (int j = 0; j < i; j++)
         if (strcmp(b->cases[j].what, b->cases[i].what) == 0 &&
@@ -253,7 +240,8 @@ static bool starts_line(const bench *b, int i) {
     return true;
 }
 
-static void write_line(const bench *b, const bench_case *c, const char *const *columns, int count, str *out) {
+static void write_case_line(const bench *b, const bench_case *c, const char *const *columns, int count,
+                            str *out) {
     str_printf(out, "%-26s %-20s", c->what, c->shape);
     for (int v = 0; v < count; v++) {
         const bench_case *found = bench_find(b, c->what, c->shape, columns[v]);
@@ -285,7 +273,7 @@ static void write_peaks(const bench *b, str *out) {
     }
 }
 
-static void write_table(bench *b, str *out) {
+static void write_case_table(bench *b, str *out) {
     const char *columns[VARIANTS_MOST];
     int count = variants(b, columns);
     char processor[96];
@@ -301,7 +289,7 @@ static void write_table(bench *b, str *out) {
     for (int v = 0; v < count; v++) str_printf(out, " %17s", columns[v]);
     str_append(out, b->entry->compares_bf16 ? "     times bf16\n" : "\n");
     for (int i = 0; i < b->count; i++)
-        if (starts_line(b, i)) write_line(b, &b->cases[i], columns, count, out);
+        if (starts_line(b, i)) write_case_line(b, &b->cases[i], columns, count, out);
     if (b->count > count) {
         str_printf(out, "%-47s", "geometric mean");
         for (int v = 0; v < count; v++)
@@ -327,7 +315,7 @@ static void write_result(const bench *b, const bench_case *c, str *out) {
     str_printf(out, ",\"%s\":%.2f,\"of_peak\":%.4f", flops ? "gflops" : "gbytes_per_second", rate(b, c),
                share_of_peak(b, c));
     str_printf(out, ",\"processor_seconds\":%.9g", bench_processor_seconds(b, c));
-    if (flops) str_printf(out, ",\"unit\":\"%s\"", unit_of(b, c));
+    if (flops) str_printf(out, ",\"unit\":\"%s\"", compute_unit_of(b, c));
     if (b->entry->compares_bf16) str_printf(out, ",\"times_bf16\":%.4f", compares_bf16(b, c));
     str_append(out, "}");
 }
@@ -379,7 +367,7 @@ static ott_status run_cases(bench *b, str *out) {
     if (b->options->json)
         write_table_json(b, out);
     else
-        write_table(b, out);
+        write_case_table(b, out);
     return OTT_OK;
 }
 

@@ -60,7 +60,8 @@ struct bench {
     exec cx;
     arena *arena;      /* memory of the cases' states */
     bench_case *cases; /* [count] cases of the benchmark */
-    int count, capacity;
+    int count;
+    int64_t capacity;
     double *times; /* memory of the times of all cases */
     bench_peak peak[BENCH_PEAKS_MOST];
     int peaks;

@@ -9,7 +9,6 @@
 #include "formats/safetensors/shards.h"
 #include "monitor/progress.h"
 #include <fcntl.h>
-#include <string.h>
 #include <unistd.h>
 
 enum { READ_BYTES = 8 << 20 };
@@ -64,8 +63,6 @@ static void close_load(load_bench *l) {
     mem_close(l->account);
 }
 
-/* ---- measuring ---- */
-
 /* Asks the system to drop the files from its cache. It keeps pages that are being written or in use. */
 static void forget_files(const load_bench *l) {
     for (int64_t i = 0; i < shards_file_count(l->files); i++) {
@@ -105,8 +102,6 @@ static ott_status measure_loading(load_bench *l) {
     }
     return OTT_OK;
 }
-
-/* ---- results ---- */
 
 static void write_load_text(const load_bench *l, double loading, double reading, str *out) {
     const double mib = 1048576.0;

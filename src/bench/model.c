@@ -2,12 +2,11 @@
 #include "bench/model.h"
 #include "backend/backend.h"
 #include <stdio.h>
-#include <string.h>
 
 static const char *const known[] = {"fp8", "bf16", "fp32"};
 enum { KNOWN = sizeof known / sizeof *known };
 
-static ott_status fail_precision(const char *word, int length) {
+static ott_status fail_unknown_precision(const char *word, int length) {
     return status_fail(OTT_ERR_ARGUMENT,
                        "precision \"%.*s\": give one or more of fp8, bf16 and fp32, each once, with commas",
                        length, word);
@@ -17,11 +16,11 @@ static ott_status add_precision(const char *word, int length, const char **out, 
     for (int i = 0; i < KNOWN; i++) {
         if ((int)strlen(known[i]) != length || strncmp(known[i], word, (size_t)length) != 0) continue;
         for (int j = 0; j < *count; j++)
-            if (out[j] == known[i]) return fail_precision(word, length);
+            if (out[j] == known[i]) return fail_unknown_precision(word, length);
         out[(*count)++] = known[i];
         return OTT_OK;
     }
-    return fail_precision(word, length);
+    return fail_unknown_precision(word, length);
 }
 
 ott_status bench_precisions(const bench_options *o, const char *out[BENCH_PRECISIONS_MOST], int *count) {

@@ -1,10 +1,7 @@
 /* bench/ops: norm and gated activation of a block, and the optimizer. */
 #include "nn/activation.h"
 #include "bench/harness.h"
-#include "tensor/step_state.h"
 #include <stdio.h>
-
-/* ---- norm and gated activation ---- */
 
 /* A precision to measure. fp8: computes in bf16, and also quantizes the result with one scale. */
 typedef struct block_precision {
@@ -109,8 +106,6 @@ static ott_status add_norm(bench *b) {
 
 const bench_entry bench_norm = {.name = "norm", .accepts = BENCH_ACCEPTS_SHAPES, .add = add_norm};
 
-/* ---- optimizer ---- */
-
 typedef struct optimizer_bench {
     tensor param, grad, moment1, moment2, state, sums;
 } optimizer_bench;
@@ -133,7 +128,7 @@ static ott_status block_squares(bench *b, void *state) {
     return op_block_squares(&b->cx, &(block_squares_args){.x = &s->grad, .sums = &s->sums});
 }
 
-static ott_status open_optimizer(bench *b, int64_t rows, optimizer_bench *s) {
+static ott_status open_optimizer_state(bench *b, int64_t rows, optimizer_bench *s) {
     enum { COLUMNS = 1024 };
     float state[STEP_STATE_COUNT] = {[STEP_LEARNING_RATE] = 1e-4f,
                                      [STEP_CORRECTION1] = 0.5f,
@@ -155,7 +150,7 @@ static ott_status add_optimizer(bench *b) {
     for (int64_t rows = 1024; rows <= 65536; rows *= 8) {
         optimizer_bench *s;
         TRY(bench_alloc(b, sizeof(optimizer_bench), &s));
-        TRY(open_optimizer(b, rows, s));
+        TRY(open_optimizer_state(b, rows, s));
         double elements = (double)tensor_count(s->param);
         bench_case c = {.what = "adamw", .variant = "fp32", .bytes = 28 * elements, .run = adamw, .state = s};
         snprintf(c.shape, sizeof c.shape, "%lldM parameters", (long long)(rows / 1024));

@@ -4,7 +4,6 @@
 #include "bench/model.h"
 #include "run/memory/check.h"
 #include <stdio.h>
-#include <string.h>
 
 /* The arguments of a call, without the tensors' data. */
 typedef struct product_key {
@@ -30,7 +29,7 @@ typedef struct products_bench {
 
 /* ---- recording a step ---- */
 
-static void describe_product(product_key *k) {
+static void describe_recorded_product(product_key *k) {
     const operand *a = &k->a;
     accumulate_mode sum = k->gemm.spec.accumulate;
     bool chain = sum == ACCUMULATE_FP32;
@@ -97,7 +96,7 @@ static void record_op(void *user, const exec *cx, enum op_index op, const void *
         k.a = *g->a;
         k.b = *g->b;
         k.c = *g->c;
-        describe_product(&k);
+        describe_recorded_product(&k);
     } else if (op == OP_INDEX_attention_forward) {
         const attention_forward_args *a = args;
         k.attention = shape_of_attention(a->q, a->k, a->head_dim, a->window);
@@ -223,13 +222,6 @@ static ott_status add_product_cases(bench *b, product_key *k, product_buffers *f
     return bench_add(b, &c);
 }
 
-static ott_status add_key(bench *b, products_bench *p, product_key *k, product_buffers *from) {
-    int at = b->count;
-    p->calls[at] = k->calls;
-    p->calls[at + 1] = k->backward_calls;
-    return k->op == OP_INDEX_gemm ? add_product_cases(b, k, from) : bench_add_attention(b, &k->attention);
-}
-
 static ott_status add_products(bench *b) {
     product_buffers *buffers;
     TRY(bench_alloc(b, sizeof(products_bench), &b->state));
@@ -237,7 +229,13 @@ static ott_status add_products(bench *b) {
     products_bench *p = b->state;
     TRY(record_step(b, p));
     TRY(open_product_buffers(b, p, buffers));
-    for (int i = 0; i < p->count; i++) TRY(add_key(b, p, &p->keys[i], buffers));
+    for (int i = 0; i < p->count; i++) {
+        int at = b->count;
+        p->calls[at] = p->keys[i].calls;
+        p->calls[at + 1] = p->keys[i].backward_calls;
+        TRY(p->keys[i].op == OP_INDEX_gemm ? add_product_cases(b, &p->keys[i], buffers)
+                                           : bench_add_attention(b, &p->keys[i].attention));
+    }
     return OTT_OK;
 }
 

@@ -4,7 +4,6 @@
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
-#include <string.h>
 
 /* The first list is the default. llama-*: the linear layers of Llama 3.2 1B and Llama 3.1 8B, and the norms
    and activations between them. tiny: for a quick check. */

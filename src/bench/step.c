@@ -5,9 +5,7 @@
 #include "model/init.h"
 #include "monitor/op_kinds.h"
 #include "run/run.h"
-#include "train/trainer.h"
 #include <stdio.h>
-#include <string.h>
 
 /* The parts of a step's time: kinds of operations, and the time between operations. */
 enum { BETWEEN = OP_KINDS, SHARES };
@@ -33,7 +31,7 @@ typedef struct step_bench {
 
 /* ---- running ---- */
 
-static void note_op(void *user, enum op_index op, const void *args, double began, double seconds) {
+static void note_step_op(void *user, enum op_index op, const void *args, double began, double seconds) {
     contestant *c = user;
     (void)began;
     c->step_seconds[op_kind_of_call(op, args)] += seconds;
@@ -102,7 +100,7 @@ static ott_status open_contestant(bench *b, const char *precision, contestant *c
     TRY(trainer_open(m->account, b->log, m->device, &m->shape, &options, c->train_data, c->validation_data,
                      &c->trainer));
     TRY(model_initialize(c->trainer->m, 1, 0));
-    c->times = (exec_times){.on_op = note_op, .user = c};
+    c->times = (exec_times){.on_op = note_step_op, .user = c};
     TRY(exec_times_open(&c->times, m->device));
     c->trainer->cx.times = &c->times;
     c->tokens = options.batch_size * options.seq_len * options.grad_accum;
@@ -162,7 +160,6 @@ static double tokens_per_second(const bench *b, int i) {
     return (double)s->entrant[i].tokens / bench_seconds(b, &b->cases[i]);
 }
 
-/* Returns the share of one part in the time of the measured steps. */
 static double share_of_step(const contestant *c, int part) {
     double all = 0;
     for (int f = 0; f < SHARES; f++) all += c->shares[f];
@@ -211,8 +208,7 @@ static void write_parts_json(bench *b, str *out) {
         str_append(out, ",\"shares\":{");
         for (int f = 0; f < SHARES; f++)
             str_printf(out, "%s\"%s\":%.4f", f ? "," : "", share_name(f), share_of_step(c, f));
-        str_append(out, "}");
-        str_append(out, "}");
+        str_append(out, "}}");
     }
     str_append(out, "}");
 }

@@ -1,5 +1,4 @@
 /* checkpoint/run: claims folders of checkpoints, and sets checkpoints aside. */
-#define _GNU_SOURCE /* declares getrandom, realpath, link */
 #include "checkpoint/run.h"
 #include "base/file/file.h"
 #include "checkpoint/folder.h"

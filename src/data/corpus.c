@@ -58,47 +58,30 @@ int64_t corpus_length(const corpus *c) {
     return c->ids.count - (c->documents > 0 ? c->begin[c->documents] : 0);
 }
 
-static ott_status reserve_document(corpus *c) {
-    int64_t capacity = c->capacity ? 2 * c->capacity : 256;
-    if (c->documents < c->capacity) return OTT_OK;
-    TRY(mem_grow(c->ids.account, MEM_DATA, (capacity + 1) * (int64_t)sizeof *c->begin, "documents",
-                 &c->begin));
-    c->capacity = capacity;
-    return OTT_OK;
-}
-
-/* Grows c->learned to the capacity of c->ids. */
-static ott_status reserve_learned(corpus *c) {
-    if (!c->samples || c->ids.count <= c->samples_capacity) return OTT_OK;
-    TRY(mem_grow(c->ids.account, MEM_DATA, c->ids.capacity, "which tokens are targets", &c->learned));
-    c->samples_capacity = c->ids.capacity;
-    return OTT_OK;
-}
-
-static ott_status end_document(corpus *c, int64_t length) {
+ott_status corpus_end(corpus *c, int64_t prompt, const uint8_t *learned) {
+    mem *account = c->ids.account;
+    int64_t length = corpus_length(c), first = c->ids.count - length;
+    if (length == 0) return OTT_OK;
     if (length > INT32_MAX)
         return status_fail(OTT_ERR_UNSUPPORTED, "a document of %lld tokens", (long long)length);
-    TRY(reserve_document(c));
-    TRY(reserve_learned(c));
+    TRY(mem_reserve(account, MEM_DATA, c->documents + 2, "documents", &c->capacity, &c->begin));
+    if (c->samples)
+        TRY(mem_reserve(account, MEM_DATA, c->ids.count, "which tokens are targets", &c->samples_capacity,
+                        &c->learned));
     c->begin[++c->documents] = c->ids.count;
+    if (learned)
+        memcpy(c->learned + first, learned, (size_t)length);
+    else if (c->samples && prompt < length)
+        memset(c->learned + first + prompt, 1, (size_t)(length - prompt));
     return OTT_OK;
 }
 
-ott_status corpus_end(corpus *c, int64_t prompt) {
-    int64_t length = corpus_length(c);
-    if (length == 0) return OTT_OK;
-    TRY(end_document(c, length));
-    if (c->samples && prompt < length)
-        memset(c->learned + c->ids.count - length + prompt, 1, (size_t)(length - prompt));
-    return OTT_OK;
-}
-
-ott_status corpus_end_learned(corpus *c, const uint8_t *learned) {
-    int64_t length = corpus_length(c);
-    if (length == 0) return OTT_OK;
-    TRY(end_document(c, length));
-    memcpy(c->learned + c->ids.count - length, learned, (size_t)length);
-    return OTT_OK;
+ott_status corpus_add_document(corpus *c, const char *text, int64_t bytes) {
+    if (bytes == 0) return OTT_OK;
+    TRY(corpus_add_bos(c));
+    TRY(corpus_add(c, text, bytes, 0));
+    TRY(corpus_add_eos(c));
+    return corpus_end(c, 0, NULL);
 }
 
 ott_status corpus_finish(corpus *c, dataset **out) {

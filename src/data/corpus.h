@@ -24,10 +24,11 @@ ott_status corpus_add_bos(corpus *c); /* appends the BOS if source->add_bos and 
 ott_status corpus_add_eos(corpus *c);
 /* Number of tokens in the current document. */
 int64_t corpus_length(const corpus *c);
-/* Ends the current document, unless it is empty. Its first `prompt` tokens are not targets. */
-ott_status corpus_end(corpus *c, int64_t prompt);
-/* Ends the current document. learned: [corpus_length] 1 if the token is a target. For samples only. */
-ott_status corpus_end_learned(corpus *c, const uint8_t *learned);
+/* Ends the current document, unless it is empty. In samples the targets are the tokens k with learned[k] = 1,
+   or all but the first `prompt` tokens if `learned` is NULL. */
+ott_status corpus_end(corpus *c, int64_t prompt, const uint8_t *learned);
+/* Adds a text as a document, with BOS and EOS, unless it is empty. */
+ott_status corpus_add_document(corpus *c, const char *text, int64_t bytes);
 /* Makes a dataset of the documents. The dataset takes ownership of the memory. */
 ott_status corpus_finish(corpus *c, dataset **out);
 

@@ -1,13 +1,10 @@
 /* data/data: a run's training and validation data, opened from its configuration. */
 #include "data/data.h"
-#include "base/file/file.h"
 #include "base/text/size.h"
-#include "config/parse/number.h"
 #include "data/phases.h"
 #include "config/table.h"
 #include "data/data_files.h"
 #include "data/ends.h"
-#include <limits.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -40,12 +37,11 @@ const char *data_no_text_reason(const config *cfg) {
     return *cfg->model.hf_path ? "the Hugging Face folder of the model has no tokenizer.json" : NULL;
 }
 
-static ott_status open_tokenizer(opener *o) {
+static ott_status open_run_tokenizer(opener *o) {
     char path[PATH_MAX];
     data_tokenizer_path(o->cfg, path);
-    if (!*path) return OTT_OK;
-    ott_status status = tokenizer_open(o->account, path, &o->tokenizer);
-    return status == OTT_OK ? OTT_OK : status_context(status, "data.tokenizer_path");
+    return *path ? status_context(tokenizer_open(o->account, path, &o->tokenizer), "data.tokenizer_path")
+                 : OTT_OK;
 }
 
 static void log_ends(const opener *o, config_data_format format) {
@@ -72,8 +68,7 @@ static ott_status check_tokenizer(const opener *o, const char *path, config_data
     const char *folder = o->cfg->model.hf_path;
     bool bytes = o->cfg->data.format == DATA_BYTES;
     if (o->tokenizer || !*folder || bytes || format == DATA_TOKENS) return OTT_OK;
-    ott_status status = tokenizer_fail_absent(folder);
-    return status_context(status,
+    return status_context(tokenizer_fail_absent(folder),
                           "%s is text, which needs the tokenizer of model.hf_path (data.tokenizer_path names "
                           "another, data.format = \"bytes\" needs none)",
                           path);
@@ -90,15 +85,7 @@ static ott_status check_template(const opener *o) {
         class, tokenizer_path(o->tokenizer), config_word(o->cfg, "data.format"));
 }
 
-static ott_status check_data_fields(const config *cfg) {
-    if ((*cfg->data.prompt_field || *cfg->data.context_field) && *cfg->data.completion_field) return OTT_OK;
-    return status_fail(OTT_ERR_CONFIG,
-                       "data.format = \"instruction\" needs data.completion_field, and "
-                       "data.prompt_field or data.context_field (column_mapping's answer, question "
-                       "and context)");
-}
-
-static ott_status check_request(const opener *o, const request *r, config_data_format format) {
+static ott_status check_data_request(const opener *o, const request *r, config_data_format format) {
     bool rows = format == DATA_SQUAD || format == DATA_INSTRUCTION;
     bool text = rows || format == DATA_TEXT || format == DATA_HELLASWAG || format == DATA_CHAT;
     TRY(check_tokenizer(o, r->path, format));
@@ -109,7 +96,12 @@ static ott_status check_request(const opener *o, const request *r, config_data_f
             "in, with data.tokenizer_path (%s)",
             table_find("data.format")->choices[format].text, r->path);
     if (rows) TRY(check_template(o));
-    if (format == DATA_INSTRUCTION) TRY(check_data_fields(o->cfg));
+    if (format == DATA_INSTRUCTION &&
+        ((!*o->cfg->data.prompt_field && !*o->cfg->data.context_field) || !*o->cfg->data.completion_field))
+        return status_fail(OTT_ERR_CONFIG,
+                           "data.format = \"instruction\" needs data.completion_field, and "
+                           "data.prompt_field or data.context_field (column_mapping's answer, question "
+                           "and context)");
     if (r->limit > 0 && (format == DATA_TOKENS || format == DATA_BYTES))
         return status_fail(OTT_ERR_CONFIG,
                            "%s = %lld limits documents or samples, but %s is read as %s: set the limit to 0",
@@ -144,11 +136,11 @@ static ott_status open_format(const opener *o, config_data_format format, const 
                               dataset **out) {
     switch (format) {
     case DATA_TEXT: return dataset_open_text(o->account, s, out);
-    case DATA_JSONL: return dataset_open_jsonl(o->account, s, out);
-    case DATA_HELLASWAG: return dataset_open_hellaswag(o->account, s, out);
-    case DATA_SQUAD: return dataset_open_squad(o->account, s, out);
-    case DATA_INSTRUCTION: return dataset_open_instructions(o->account, s, out);
-    case DATA_CHAT: return dataset_open_chat(o->account, s, out);
+    case DATA_JSONL: return dataset_open_rows(o->account, s, ROWS_OTHER, out);
+    case DATA_HELLASWAG: return dataset_open_rows(o->account, s, ROWS_HELLASWAG, out);
+    case DATA_SQUAD: return dataset_open_rows(o->account, s, ROWS_SQUAD, out);
+    case DATA_INSTRUCTION: return dataset_open_rows(o->account, s, ROWS_INSTRUCTION, out);
+    case DATA_CHAT: return dataset_open_rows(o->account, s, ROWS_MESSAGES, out);
     case DATA_TOKENS: return dataset_open_tokens(o->account, s, out);
     default: return dataset_open_bytes(o->account, s, out);
     }
@@ -175,7 +167,7 @@ static ott_status open_files(const opener *o, const request *r, const file_list 
                         .cancellation = o->cancellation};
     TRY(data_files_format(o->account, files, cfg, o->tokenizer != NULL, &format));
     TRY(check_row_format(o, files, format));
-    TRY(check_request(o, r, format));
+    TRY(check_data_request(o, r, format));
     log_ends(o, format);
     return open_format(o, format, &s, out);
 }
@@ -195,22 +187,14 @@ static ott_status open_request(const opener *o, const request *r, dataset **out)
     TRY(data_files_find(o->account, r->path, r->pattern, &files));
     ott_status status = open_files(o, r, &files, out);
     file_list_free(&files);
-    TRY(status);
-    status = check_vocabulary(*out, *o->vocab);
-    if (status == OTT_OK) return OTT_OK;
-    dataset_close(*out);
-    *out = NULL;
+    if (status == OTT_OK) status = check_vocabulary(*out, *o->vocab);
+    if (status != OTT_OK) dataset_close(*out), *out = NULL;
     return status;
-}
-
-/* Returns `pattern` if config key `key` was given; else "", which means a folder's default patterns. */
-static const char *pattern_of(const config *cfg, const char *key, const char *pattern) {
-    return config_was_set(cfg, key) ? pattern : "";
 }
 
 static request training_request(const config *cfg, const char *path) {
     return (request){.path = path,
-                     .pattern = pattern_of(cfg, "data.file_pattern", cfg->data.file_pattern),
+                     .pattern = data_files_pattern(cfg, "data.file_pattern", cfg->data.file_pattern),
                      .to_share = 1,
                      .limit = cfg->data.num_samples_limit,
                      .limit_key = "data.num_samples_limit"};
@@ -219,20 +203,6 @@ static request training_request(const config *cfg, const char *path) {
 /* ---- mixtures ---- */
 
 enum { MAX_DATASETS = 256 };
-
-/* Splits "path=weight" or "path=weight name" into path and weight. Without "=", the weight is 1. */
-static ott_status split_weight(const char *text, char path[PATH_MAX], double *weight) {
-    const char *equals = strrchr(text, '=');
-    size_t length = equals ? (size_t)(equals - text) : strlen(text);
-    char number[40] = "1";
-    if (equals) snprintf(number, sizeof number, "%.*s", (int)strcspn(equals + 1, " "), equals + 1);
-    if (!number_parse_real(number, weight) || length == 0 || length >= PATH_MAX || !(*weight > 0))
-        return status_fail(OTT_ERR_CONFIG,
-                           "data.datasets: \"%s\" is not a path and a weight above 0, as path=0.7", text);
-    memcpy(path, text, length);
-    path[length] = 0;
-    return OTT_OK;
-}
 
 /* Returns the name in "path=weight name", or else the end of the path. *length: length of the name. */
 static const char *dataset_name_in(const char *text, size_t *length) {
@@ -245,9 +215,9 @@ static const char *dataset_name_in(const char *text, size_t *length) {
     return text + path - *length;
 }
 
-static ott_status open_part(const opener *o, const char *text, dataset **part, double *weight) {
+static ott_status open_weighted_part(const opener *o, const char *text, dataset **part, double *weight) {
     char path[PATH_MAX];
-    TRY(split_weight(text, path, weight));
+    TRY(data_files_split_weight(text, path, weight));
     request r = training_request(o->cfg, path);
     return open_request(o, &r, part);
 }
@@ -297,7 +267,7 @@ static ott_status add_phases(const opener *o, const double *weights, dataset *d)
     return OTT_OK;
 }
 
-static ott_status open_mixture(const opener *o, dataset **out) {
+static ott_status open_weighted_parts(const opener *o, dataset **out) {
     dataset *parts[MAX_DATASETS];
     double weights[MAX_DATASETS];
     const config_list *list = &o->cfg->data.datasets;
@@ -305,7 +275,7 @@ static ott_status open_mixture(const opener *o, dataset **out) {
         return status_fail(OTT_ERR_CONFIG, "data.datasets: %lld datasets; 1 to %d can be mixed",
                            (long long)list->count, MAX_DATASETS);
     for (int64_t i = 0; i < list->count; i++) {
-        ott_status status = open_part(o, list->items[i], &parts[i], &weights[i]);
+        ott_status status = open_weighted_part(o, list->items[i], &parts[i], &weights[i]);
         if (status == OTT_OK) continue;
         while (i > 0) dataset_close(parts[--i]);
         return status;
@@ -332,7 +302,7 @@ static bool is_synthetic(const config *cfg) {
 static ott_status open_training(const opener *o, dataset **out) {
     const config *cfg = o->cfg;
     TRY(phases_check(cfg));
-    if (cfg->data.datasets.count > 0) return open_mixture(o, out);
+    if (cfg->data.datasets.count > 0) return open_weighted_parts(o, out);
     if (is_synthetic(cfg))
         return dataset_open_synthetic(o->account, *o->vocab, (uint64_t)cfg->train.seed, SYNTHETIC_TOKENS,
                                       out);
@@ -344,7 +314,7 @@ static ott_status open_training(const opener *o, dataset **out) {
 static ott_status open_validation(const opener *o, dataset **out) {
     const config *cfg = o->cfg;
     request r = {.path = cfg->eval.dataset_path,
-                 .pattern = pattern_of(cfg, "eval.file_pattern", cfg->eval.file_pattern),
+                 .pattern = data_files_pattern(cfg, "eval.file_pattern", cfg->eval.file_pattern),
                  .to_share = 1};
     *out = NULL;
     if (!cfg->eval.enabled) return OTT_OK;
@@ -465,7 +435,7 @@ ott_status data_count_epochs(const logger *log, config *cfg, const dataset *trai
 }
 
 static ott_status open_both(opener *o, dataset **train, dataset **validation) {
-    TRY(open_tokenizer(o));
+    TRY(open_run_tokenizer(o));
     /* Adds the BOS if transformers would, and the EOS at the end of each document. */
     if (o->tokenizer && !config_was_set(o->cfg, "data.add_bos"))
         TRY(config_set(o->cfg, "data.add_bos", tokenizer_adds_bos(o->tokenizer) ? "true" : "false"));
@@ -498,32 +468,4 @@ ott_status data_open(mem *account, const cancellation *w, config *cfg, int64_t *
     dataset_close(*validation);
     *train = *validation = NULL;
     return status;
-}
-
-/* ---- which files ---- */
-
-static ott_status visit_path(mem *account, const char *path, const char *pattern, bool validation,
-                             data_file_fn visit, void *user) {
-    file_list files;
-    ott_status status = OTT_OK;
-    TRY(data_files_find(account, path, pattern, &files));
-    for (int64_t i = 0; status == OTT_OK && i < files.count; i++)
-        status = visit(user, validation, files.names[i]);
-    file_list_free(&files);
-    return status;
-}
-
-ott_status data_visit_files(mem *account, const config *cfg, data_file_fn visit, void *user) {
-    const char *pattern = pattern_of(cfg, "data.file_pattern", cfg->data.file_pattern);
-    char path[PATH_MAX];
-    double weight;
-    for (int64_t i = 0; i < cfg->data.datasets.count; i++) {
-        TRY(split_weight(cfg->data.datasets.items[i], path, &weight));
-        TRY(visit_path(account, path, pattern, false, visit, user));
-    }
-    if (cfg->data.datasets.count == 0 && *cfg->data.dataset_path)
-        TRY(visit_path(account, cfg->data.dataset_path, pattern, false, visit, user));
-    if (!cfg->eval.enabled || !*cfg->eval.dataset_path) return OTT_OK;
-    pattern = pattern_of(cfg, "eval.file_pattern", cfg->eval.file_pattern);
-    return visit_path(account, cfg->eval.dataset_path, pattern, true, visit, user);
 }

@@ -1,8 +1,7 @@
 /* data/data_files: finds the files of a dataset's path and their format. */
 #include "data/data_files.h"
-#include "base/text/str.h"
-#include "data/dataset.h"
-#include <limits.h>
+#include "config/parse/number.h"
+#include "data/data.h"
 #include <stdio.h>
 #include <string.h>
 
@@ -44,20 +43,18 @@ out:
     return status;
 }
 
-static ott_status find_pattern(const char *path, file_list *out) {
-    char folder[PATH_MAX] = ".";
-    const char *slash = strrchr(path, '/');
-    size_t length = slash ? (size_t)(slash - path) : 0;
-    if (length >= PATH_MAX) return status_fail(OTT_ERR_ARGUMENT, "%.60s...: the path is too long", path);
-    if (slash) snprintf(folder, sizeof folder, "%.*s", length ? (int)length : 1, path);
-    return find_in_folder(folder, slash ? slash + 1 : path, out);
-}
-
 static ott_status find_files(const char *path, const char *pattern, file_list *out) {
     char prefixed[PATH_MAX + 8];
     if (file_is_folder(path)) return find_in_folder(path, pattern, out);
     if (file_exists(path)) return add_path(out, "", path);
-    if (strpbrk(path, "*?")) return find_pattern(path, out);
+    if (strpbrk(path, "*?")) {
+        char folder[PATH_MAX] = ".";
+        const char *slash = strrchr(path, '/');
+        size_t length = slash ? (size_t)(slash - path) : 0;
+        if (length >= PATH_MAX) return status_fail(OTT_ERR_ARGUMENT, "%.60s...: the path is too long", path);
+        if (slash) snprintf(folder, sizeof folder, "%.*s", length ? (int)length : 1, path);
+        return find_in_folder(folder, slash ? slash + 1 : path, out);
+    }
     snprintf(prefixed, sizeof prefixed, "%s.bin", path);
     return add_path(out, "", file_exists(prefixed) ? prefixed : path); /* opening a missing file fails */
 }
@@ -95,4 +92,47 @@ ott_status data_files_format(mem *account, const file_list *files, const config 
     if (kind == ROWS_HELLASWAG) *out = DATA_HELLASWAG;
     if (kind == ROWS_SQUAD) *out = DATA_SQUAD;
     return OTT_OK;
+}
+
+ott_status data_files_split_weight(const char *text, char path[PATH_MAX], double *weight) {
+    const char *equals = strrchr(text, '=');
+    size_t length = equals ? (size_t)(equals - text) : strlen(text);
+    char number[40] = "1";
+    if (equals) snprintf(number, sizeof number, "%.*s", (int)strcspn(equals + 1, " "), equals + 1);
+    if (!number_parse_real(number, weight) || length == 0 || length >= PATH_MAX || !(*weight > 0))
+        return status_fail(OTT_ERR_CONFIG,
+                           "data.datasets: \"%s\" is not a path and a weight above 0, as path=0.7", text);
+    memcpy(path, text, length);
+    path[length] = 0;
+    return OTT_OK;
+}
+
+const char *data_files_pattern(const config *cfg, const char *key, const char *pattern) {
+    return config_was_set(cfg, key) ? pattern : "";
+}
+
+static ott_status visit_path(mem *account, const char *path, const char *pattern, bool validation,
+                             data_file_fn visit, void *user) {
+    file_list files;
+    ott_status status = OTT_OK;
+    TRY(data_files_find(account, path, pattern, &files));
+    for (int64_t i = 0; status == OTT_OK && i < files.count; i++)
+        status = visit(user, validation, files.names[i]);
+    file_list_free(&files);
+    return status;
+}
+
+ott_status data_visit_files(mem *account, const config *cfg, data_file_fn visit, void *user) {
+    const char *pattern = data_files_pattern(cfg, "data.file_pattern", cfg->data.file_pattern);
+    char path[PATH_MAX];
+    double weight;
+    for (int64_t i = 0; i < cfg->data.datasets.count; i++) {
+        TRY(data_files_split_weight(cfg->data.datasets.items[i], path, &weight));
+        TRY(visit_path(account, path, pattern, false, visit, user));
+    }
+    if (cfg->data.datasets.count == 0 && *cfg->data.dataset_path)
+        TRY(visit_path(account, cfg->data.dataset_path, pattern, false, visit, user));
+    if (!cfg->eval.enabled || !*cfg->eval.dataset_path) return OTT_OK;
+    pattern = data_files_pattern(cfg, "eval.file_pattern", cfg->eval.file_pattern);
+    return visit_path(account, cfg->eval.dataset_path, pattern, true, visit, user);
 }

@@ -1,6 +1,5 @@
 /* data/dataset: functions common to all datasets: opening, names, rows and the loader. */
 #include "base/rng.h"
-#include "base/text/str.h"
 #include "data/dataset_internal.h"
 #include <inttypes.h>
 #include <string.h>

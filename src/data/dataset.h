@@ -45,32 +45,28 @@ ott_status dataset_open_bytes(mem *account, const dataset_source *s, dataset **o
 /* Opens text files, splits them into documents at `separator`, and tokenizes them. from_share and to_share
    are fractions of the bytes. */
 ott_status dataset_open_text(mem *account, const dataset_source *s, dataset **out);
-/* Opens files with a JSON object on each line. With prompt_field and completion_field, rows are samples with
-   loss on the completion. Otherwise they are running text of the documents in text_field. from_share and
-   to_share are fractions of the objects. Errors name file, line and field. */
-ott_status dataset_open_jsonl(mem *account, const dataset_source *s, dataset **out);
-/* Opens HellaSwag's raw rows (ctx, endings, label) as samples, with the same tokens as NeMo AutoModel. */
-ott_status dataset_open_hellaswag(mem *account, const dataset_source *s, dataset **out);
-/* dataset_open_squad and dataset_open_instructions open rows of context, question and answer as samples.
-   Tokens are those of AutoModel without a chat template. Prompt and answer are tokenized as one text. If the
-   prompt alone has n tokens, the first n carry no loss. The tokenizer's EOS ends the sample. SQuAD's text is
-   "Context: C Question: Q Answer: " and the first of answers.text. An instruction's text is context_field and
-   prompt_field (either may be ""), each followed by a space, and completion_field. */
-ott_status dataset_open_squad(mem *account, const dataset_source *s, dataset **out);
-ott_status dataset_open_instructions(mem *account, const dataset_source *s, dataset **out);
-/* Opens conversations as samples, rendered with the tokenizer's chat template (tokenizer/chat.h), with loss
-   only on assistant turns. Rows are messages (role and content), ShareGPT's conversations (from and value),
-   or Alpaca's instruction, input and output. */
-ott_status dataset_open_chat(mem *account, const dataset_source *s, dataset **out);
-/* Kind of a JSONL file's first row, by its fields: HellaSwag's ctx, endings and label; SQuAD's context,
+/* Kind of a JSONL file's rows, by its first row: HellaSwag's ctx, endings and label; SQuAD's context,
    question and answers; messages or conversations; Alpaca's instruction and output. */
 typedef enum dataset_row_kind {
     ROWS_OTHER,
     ROWS_HELLASWAG,
     ROWS_SQUAD,
+    ROWS_INSTRUCTION, /* the fields that dataset_source names; dataset_first_row does not return it */
     ROWS_MESSAGES,
     ROWS_ALPACA
 } dataset_row_kind;
+/* Opens files with a JSON object on each line. from_share and to_share are fractions of the objects. Errors
+   name file, line and field. ROWS_OTHER: with prompt_field and completion_field, rows are samples with loss
+   on the completion. Otherwise they are running text of the documents in text_field. ROWS_HELLASWAG:
+   HellaSwag's raw rows as samples, with the same tokens as NeMo AutoModel. ROWS_SQUAD, ROWS_INSTRUCTION:
+   context, question and answer as samples. Tokens are those of AutoModel without a chat template. Prompt and
+   answer are tokenized as one text. If the prompt alone has n tokens, the first n carry no loss. The
+   tokenizer's EOS ends the sample. SQuAD's text is "Context: C Question: Q Answer: " and the first of
+   answers.text. An instruction's text is context_field and prompt_field (either may be ""), each followed by
+   a space, and completion_field. ROWS_MESSAGES, ROWS_ALPACA: conversations as samples, rendered with the
+   tokenizer's chat template (tokenizer/chat.h), with loss only on assistant turns. Rows are messages (role
+   and content), ShareGPT's conversations (from and value), or Alpaca's instruction, input and output. */
+ott_status dataset_open_rows(mem *account, const dataset_source *s, dataset_row_kind kind, dataset **out);
 ott_status dataset_first_row(mem *account, const char *path, dataset_row_kind *out);
 /* Opens token files: llm.c's .bin (20240520, 20240801), modded-nanogpt's (278895051), Megatron's .bin with
    its .idx, NumPy's one-dimensional .npy, and .bin without a header (uint32, or uint16 if the size is no

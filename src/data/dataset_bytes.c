@@ -1,13 +1,10 @@
 /* data/dataset_bytes: datasets of text bytes and of random tokens. */
 #include "base/file/file.h"
 #include "base/rng.h"
-#include "base/text/str.h"
 #include "data/dataset_internal.h"
 #include <inttypes.h>
 #include <math.h>
 #include <string.h>
-
-/* ---- bytes of text files ---- */
 
 static ott_status bytes_read(const dataset *d, int64_t begin, int64_t count, int32_t *tokens) {
     const unsigned char *bytes = (const unsigned char *)d->state + TEXT_SLACK;
@@ -23,19 +20,20 @@ typedef struct part {
     int64_t begin, end, read_begin, read_end;
 } part;
 
-static int64_t clamp(int64_t x, int64_t least, int64_t most) {
+static int64_t clamp_to_file(int64_t x, int64_t least, int64_t most) {
     return x < least ? least : x > most ? most : x;
 }
 
 /* Returns which bytes of this file are in [begin, end). begin and end count from the first file's start. */
 static part part_of_file(const file_reader *r, int64_t before, int64_t begin, int64_t end) {
-    part p = {.begin = clamp(begin - before, 0, r->bytes), .end = clamp(end - before, 0, r->bytes)};
+    part p = {.begin = clamp_to_file(begin - before, 0, r->bytes),
+              .end = clamp_to_file(end - before, 0, r->bytes)};
     p.read_begin = p.begin > TEXT_SLACK ? p.begin - TEXT_SLACK : 0;
     p.read_end = r->bytes - p.end > TEXT_SLACK ? p.end + TEXT_SLACK : r->bytes;
     return p;
 }
 
-static ott_status check_utf8(const char *path, const part *p, const char *text) {
+static ott_status check_part_utf8(const char *path, const part *p, const char *text) {
     int64_t skip = 0;
     while (p->read_begin > 0 && skip < TEXT_SLACK && p->read_begin + skip < p->read_end &&
            (text[skip] & 0xc0) == 0x80)
@@ -107,13 +105,13 @@ ott_status dataset_text_read(const char *path, const cancellation *w, int64_t be
     char *to = text + (before + p.read_begin - begin);
     *bytes = r.bytes;
     if (p.begin < p.end) status = read_watched(&r, w, p.read_begin, to, p.read_end - p.read_begin);
-    if (status == OTT_OK && p.begin < p.end) status = check_utf8(path, &p, to);
+    if (status == OTT_OK && p.begin < p.end) status = check_part_utf8(path, &p, to);
     file_reader_close(&r);
     return status;
 }
 
 /* Adds the byte range to the dataset's name, unless all bytes are read. */
-static ott_status name_part(dataset *d, const text_share *p) {
+static ott_status name_byte_range(dataset *d, const text_share *p) {
     char *files = d->name;
     if (p->end - p->begin == p->total) return OTT_OK;
     ott_status status =
@@ -125,7 +123,7 @@ static ott_status name_part(dataset *d, const text_share *p) {
 static ott_status read_bytes(dataset *d, const dataset_source *s, const text_share *p) {
     int64_t before = 0, bytes;
     TRY(dataset_name_files(d, s));
-    TRY(name_part(d, p));
+    TRY(name_byte_range(d, p));
     TRY(mem_alloc(d->account, MEM_DATA, p->end - p->begin + 2 * TEXT_SLACK, s->paths[0], &d->state));
     for (int64_t i = 0; i < s->count; i++, before += bytes)
         TRY(dataset_text_read(s->paths[i], s->cancellation, before, p->begin, p->end,
@@ -145,8 +143,6 @@ ott_status dataset_open_bytes(mem *account, const dataset_source *s, dataset **o
     if (status != OTT_OK) return dataset_close(d), status;
     return *out = d, OTT_OK;
 }
-
-/* ---- synthetic ---- */
 
 static ott_status synthetic_read(const dataset *d, int64_t begin, int64_t count, int32_t *tokens) {
     const uint64_t stream = rng_stream("synthetic");

@@ -29,8 +29,6 @@ typedef struct mixture {
     shares *last; /* last phase, linked to earlier ones */
 } mixture;
 
-/* ---- the table ---- */
-
 static ott_status check_weights(dataset **parts, const double *weights, int64_t count, double temperature) {
     if (count < 1 || count > MAX_PARTS)
         return status_fail(OTT_ERR_CONFIG, "data.datasets: %" PRId64 " datasets; 1 to %d can be mixed", count,
@@ -43,30 +41,24 @@ static ott_status check_weights(dataset **parts, const double *weights, int64_t 
     return status_fail(OTT_ERR_CONFIG, "data.mix_temperature = %g is not above 0", temperature);
 }
 
-static int64_t index_of_largest(const int64_t *share, int64_t count) {
-    int64_t at = 0;
-    for (int64_t i = 1; i < count; i++)
-        if (share[i] > share[at]) at = i;
-    return at;
-}
-
 /* Computes how many of the SLOTS entries each part gets. The largest part absorbs the rounding error. */
 static void share_slots(shares *s, int64_t count, const double *weights, double temperature) {
     double unnormalized[MAX_PARTS], most = 0, total = 0;
-    int64_t taken = 0;
+    int64_t taken = 0, largest = 0;
     for (int64_t i = 0; i < count; i++)
         if (weights[i] > most) most = weights[i];
     for (int64_t i = 0; i < count; i++) total += unnormalized[i] = pow(weights[i] / most, 1 / temperature);
     for (int64_t i = 0; i < count; i++) {
         s->share[i] = llround(unnormalized[i] / total * SLOTS);
         if (s->share[i] < 1 && weights[i] > 0) s->share[i] = 1;
+        if (s->share[i] > s->share[largest]) largest = i;
         taken += s->share[i];
     }
-    s->share[index_of_largest(s->share, count)] += SLOTS - taken;
+    s->share[largest] += SLOTS - taken;
 }
 
 /* Fills the table of SLOTS entries: each goes to the part with the fewest so far, relative to its share. */
-static void fill_slots(shares *s, int64_t count) {
+static void fill_phase_slots(shares *s, int64_t count) {
     int64_t credit[MAX_PARTS] = {0}, given[MAX_PARTS] = {0};
     for (int64_t k = 0; k < SLOTS; k++) {
         int64_t next = 0;
@@ -79,23 +71,20 @@ static void fill_slots(shares *s, int64_t count) {
     }
 }
 
-/* Counts how many rows come from each part before row s->first, where this phase of the run begins. */
-static void count_before(shares *s, int64_t count) {
-    const shares *e = s->earlier;
-    int64_t rows = s->first - e->first;
-    for (int64_t i = 0; i < count; i++) s->before[i] = e->before[i] + rows / SLOTS * e->share[i];
-    for (int64_t k = 0; k < rows % SLOTS; k++) s->before[e->slots[k].part]++;
-}
-
 static ott_status add_shares(dataset *d, int64_t first, const double *weights, double temperature) {
     mixture *m = d->state;
     shares *s;
     TRY(mem_alloc(d->account, MEM_DATA, sizeof(shares), "the shares of a mixture", &s));
     s->first = first;
     s->earlier = m->last;
-    if (s->earlier) count_before(s, m->count);
+    if (s->earlier) { /* counts the rows of each part before row s->first, where this phase begins */
+        const shares *e = s->earlier;
+        int64_t rows = s->first - e->first;
+        for (int64_t i = 0; i < m->count; i++) s->before[i] = e->before[i] + rows / SLOTS * e->share[i];
+        for (int64_t k = 0; k < rows % SLOTS; k++) s->before[e->slots[k].part]++;
+    }
     share_slots(s, m->count, weights, temperature);
-    fill_slots(s, m->count);
+    fill_phase_slots(s, m->count);
     m->last = s;
     return OTT_OK;
 }
@@ -111,8 +100,6 @@ ott_status dataset_mixture_phase(dataset *d, int64_t first, const double *weight
                            "data.phases: no dataset has a weight above 0 from row %" PRId64 " on", first);
     return add_shares(d, first, weights, temperature);
 }
-
-/* ---- rows ---- */
 
 /* Returns the dataset that has row `number` of the mixture. *in_part: number of the row in that dataset. */
 static const dataset *find_mixture_part(const dataset *d, int64_t number, int64_t *in_part) {
@@ -157,9 +144,7 @@ static void close_parts(dataset *d) {
     }
 }
 
-/* ---- opening ---- */
-
-static ott_status open_mixture(mem *account, dataset **parts, int64_t count, dataset **out) {
+static ott_status open_parts(mem *account, dataset **parts, int64_t count, dataset **out) {
     static const token_source no_tokens = {NULL, close_parts};
     static const row_source rows = {make_part_rows, read_mixture_row, draw_row};
     TRY(dataset_new(account, &no_tokens, &rows, out));
@@ -180,18 +165,12 @@ ott_status dataset_open_mixture(mem *account, dataset **parts, const double *wei
                                 double temperature, dataset **out) {
     *out = NULL;
     ott_status status = check_weights(parts, weights, count, temperature);
-    if (status == OTT_OK) status = open_mixture(account, parts, count, out);
-    if (status != OTT_OK) {
-        dataset_close(*out);
-        *out = NULL;
+    if (status == OTT_OK) status = open_parts(account, parts, count, out);
+    if (status == OTT_OK) {
+        ((mixture *)(*out)->state)->count = count; /* from here on, dataset_close closes the parts */
+        status = add_shares(*out, 0, weights, temperature);
+    } else
         for (int64_t i = 0; i < count; i++) dataset_close(parts[i]);
-        return status;
-    }
-    mixture *m = (*out)->state;
-    m->count = count; /* from here on, dataset_close closes the parts */
-    status = add_shares(*out, 0, weights, temperature);
-    if (status == OTT_OK) return OTT_OK;
-    dataset_close(*out);
-    *out = NULL;
+    if (status != OTT_OK) dataset_close(*out), *out = NULL;
     return status;
 }

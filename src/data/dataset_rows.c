@@ -1,9 +1,8 @@
 /* data/dataset_rows: makes rows: windows of running text, and samples, one per row or packed. */
 #include "data/dataset_internal.h"
+#include "base/text/number.h"
 #include <inttypes.h>
 #include <string.h>
-
-/* ---- windows ---- */
 
 static void place_in_row(int64_t length, dataset_row *row) {
     for (int64_t i = 0; i < length; i++) row->position[i] = (int32_t)i;
@@ -13,23 +12,10 @@ static void place_in_row(int64_t length, dataset_row *row) {
 }
 
 /* Ends the document that begins at row->start[row->documents], before token `end`. Sets row->position. */
-static void end_document(dataset_row *row, int64_t end) {
+static void end_row_document(dataset_row *row, int64_t end) {
     int64_t first = row->start[row->documents];
     for (int64_t i = first; i < end; i++) row->position[i] = (int32_t)(i - first);
     row->documents++;
-}
-
-/* Returns the first document that begins after token `at`. */
-static int64_t document_after(const dataset *d, int64_t at) {
-    int64_t low = 0, high = d->documents;
-    while (low < high) {
-        int64_t middle = low + (high - low) / 2;
-        if (d->begin[middle] > at)
-            high = middle;
-        else
-            low = middle + 1;
-    }
-    return low;
 }
 
 /* True if a document ends with token i of the window that begins at token `first`. *next: index of the first
@@ -41,7 +27,8 @@ static bool ends_document(const dataset *d, const dataset_row *row, int64_t firs
 }
 
 static void place_apart(const dataset *d, int64_t first, dataset_row *row) {
-    int64_t length = d->row_options.length, next = d->begin ? document_after(d, first) : 0;
+    int64_t length = d->row_options.length, next = 0;
+    if (d->begin) next = number_lower_bound(d->begin, sizeof *d->begin, d->documents, first + 1);
     row->documents = row->labels = 0;
     row->start[0] = 0;
     for (int64_t i = 0; i < length; i++) {
@@ -49,7 +36,7 @@ static void place_apart(const dataset *d, int64_t first, dataset_row *row) {
         if (ends) row->target[i] = DATASET_NO_LABEL;
         row->labels += !ends;
         if (!ends && i + 1 < length) continue;
-        end_document(row, i + 1);
+        end_row_document(row, i + 1);
         if (i + 1 < length) row->start[row->documents] = (int32_t)(i + 1);
     }
 }
@@ -91,8 +78,6 @@ static ott_status make_window_rows(dataset *d) {
 
 const row_source dataset_windows = {make_window_rows, read_window, dataset_draw};
 
-/* ---- samples ---- */
-
 static int64_t sample_length(const dataset *d, int64_t sample) {
     return d->begin[sample + 1] - d->begin[sample];
 }
@@ -109,7 +94,7 @@ static ott_status read_sample(const dataset *d, int64_t sample, int64_t at, data
         row->labels += label;
     }
     row->start[row->documents] = (int32_t)at;
-    end_document(row, at + count);
+    end_row_document(row, at + count);
     return OTT_OK;
 }
 
@@ -120,7 +105,7 @@ static void pad(int64_t at, int64_t length, dataset_row *row) {
         row->target[i] = DATASET_NO_LABEL;
     }
     row->start[row->documents] = (int32_t)at;
-    end_document(row, length);
+    end_row_document(row, length);
 }
 
 static ott_status read_pack(const dataset *d, int64_t index, dataset_row *row) {

@@ -1,43 +1,32 @@
 /* data/dataset_text: text files split into documents. */
-#define _GNU_SOURCE /* declares memmem */
 #include "base/file/file.h"
 #include "data/corpus.h"
-#include <string.h>
+#include "tokenizer/text/text.h"
 
-/* A text to split into documents. */
-typedef struct text_part {
-    const char *text; /* [bytes] bytes of the text */
-    int64_t bytes;
-} text_part;
-
-/* Removes the incomplete characters at the ends of a share. */
-static text_part complete_characters(const char *text, int64_t bytes) {
-    text_part c = {text, bytes};
-    for (int i = 0; i < TEXT_SLACK && c.bytes > 0 && ((unsigned char)*c.text & 0xc0) == 0x80; i++)
-        c.text++, c.bytes--;
-    int64_t bad = str_utf8_error(c.text, c.bytes);
+static text_view complete_characters(const char *text, int64_t bytes) {
+    text_view c = {text, bytes};
+    for (int i = 0; i < TEXT_SLACK && c.bytes > 0 && ((unsigned char)*c.at & 0xc0) == 0x80; i++)
+        c.at++, c.bytes--;
+    int64_t bad = str_utf8_error(c.at, c.bytes);
     if (bad >= 0) c.bytes = bad;
     return c;
 }
 
 static ott_status add_text_document(corpus *c, const char *text, int64_t bytes) {
     TRY(cancellation_check(c->source->cancellation));
-    if (bytes == 0 || (c->source->limit > 0 && c->documents >= c->source->limit)) return OTT_OK;
-    TRY(corpus_add_bos(c));
-    TRY(corpus_add(c, text, bytes, 0));
-    TRY(corpus_add_eos(c));
-    return corpus_end(c, 0);
+    if (c->source->limit > 0 && c->documents >= c->source->limit) return OTT_OK;
+    return corpus_add_document(c, text, bytes);
 }
 
-static ott_status add_documents(corpus *c, text_part t) {
+static ott_status add_documents(corpus *c, text_view t) {
     const char *separator = c->source->separator, *end;
     int64_t size = (int64_t)strlen(separator);
-    while (size > 0 && (end = memmem(t.text, (size_t)t.bytes, separator, (size_t)size))) {
-        TRY(add_text_document(c, t.text, end - t.text));
-        t.bytes -= end + size - t.text;
-        t.text = end + size;
+    while (size > 0 && (end = memmem(t.at, (size_t)t.bytes, separator, (size_t)size))) {
+        TRY(add_text_document(c, t.at, end - t.at));
+        t.bytes -= end + size - t.at;
+        t.at = end + size;
     }
-    return add_text_document(c, t.text, t.bytes);
+    return add_text_document(c, t.at, t.bytes);
 }
 
 /* Adds the documents of a file that are in the byte range `share`. `before`: total bytes of earlier files. */

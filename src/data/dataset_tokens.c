@@ -1,11 +1,12 @@
 /* data/dataset_tokens: datasets of token files, which are read window by window. */
 #include "base/file/file.h"
+#include "base/little.h"
+#include "base/text/number.h"
 #include "data/dataset_internal.h"
 #include "data/token_file.h"
 #include <inttypes.h>
 #include <stdio.h>
 #include <math.h>
-#include <string.h>
 
 /* Maximum number of files that stay open. With more files, each read opens its file. */
 #define KEPT_OPEN 128
@@ -25,9 +26,8 @@ typedef struct shards {
 
 /* ---- reading ---- */
 
-static int64_t widen(const unsigned char *at, const token_file *f) {
-    uint64_t value = 0;
-    for (int i = f->width - 1; i >= 0; i--) value = value << 8 | at[i];
+static int64_t extend_id(const unsigned char *at, const token_file *f) {
+    uint64_t value = little_load(at, f->width);
     if (!f->is_signed) return value > INT64_MAX ? INT64_MAX : (int64_t)value;
     int shift = 64 - 8 * f->width;
     return (int64_t)(value << shift) >> shift;
@@ -45,7 +45,7 @@ static int64_t largest_id(const shard *s, const file_reader *r, int64_t at) {
         count = end - at < per_read ? end - at : per_read;
         if (file_reader_read(r, s->file.offset + at * width, buffer, count * width) != OTT_OK) break;
         for (int64_t i = 0; i < count; i++) {
-            int64_t id = widen(buffer + i * width, &s->file);
+            int64_t id = extend_id(buffer + i * width, &s->file);
             if (id > largest) largest = id;
         }
     }
@@ -76,7 +76,7 @@ static ott_status read_open(const dataset *d, const shard *s, const file_reader 
         int64_t part = count < per_read ? count : per_read;
         TRY(file_reader_read(r, s->file.offset + at * width, buffer, part * width));
         for (int64_t i = 0; i < part; i++) {
-            int64_t id = widen(buffer + i * width, &s->file);
+            int64_t id = extend_id(buffer + i * width, &s->file);
             TRY(check_id(d, s, r, id, at + i));
             tokens[i] = (int32_t)id;
         }
@@ -98,15 +98,8 @@ static ott_status read_shard(const dataset *d, const shard *s, int64_t at, int64
 
 /* Returns the shard that contains token `at`, counted over all shards. */
 static const shard *find_shard(const shards *all, int64_t at) {
-    int64_t low = 0, high = all->count - 1;
-    while (low < high) {
-        int64_t middle = high - (high - low) / 2;
-        if (all->shard[middle].before > at)
-            high = middle - 1;
-        else
-            low = middle;
-    }
-    return &all->shard[low];
+    int64_t after = number_lower_bound(&all->shard->before, sizeof(shard), all->count, at + 1);
+    return &all->shard[after - 1];
 }
 
 static ott_status tokens_read(const dataset *d, int64_t begin, int64_t count, int32_t *tokens) {
@@ -159,7 +152,6 @@ static int64_t find_bad(const dataset *d, const token_file *f, const unsigned ch
     return i;
 }
 
-/* Checks tokens [at, end) of the shard. */
 static ott_status check_open(const dataset *d, const cancellation *w, const shard *s, const file_reader *r,
                              int64_t at, int64_t end, unsigned char *buffer, int64_t buffer_bytes) {
     for (int64_t width = s->file.width, part; at < end; at += part) {
@@ -167,7 +159,7 @@ static ott_status check_open(const dataset *d, const cancellation *w, const shar
         part = end - at < buffer_bytes / width ? end - at : buffer_bytes / width;
         TRY(file_reader_read(r, s->file.offset + at * width, buffer, part * width));
         int64_t bad = find_bad(d, &s->file, buffer, part);
-        if (bad < part) return check_id(d, s, r, widen(buffer + bad * width, &s->file), at + bad);
+        if (bad < part) return check_id(d, s, r, extend_id(buffer + bad * width, &s->file), at + bad);
     }
     return OTT_OK;
 }

@@ -1,20 +1,13 @@
 /* data/token_file: reads headers of token files and checks them against the file size. */
 #include "data/token_file.h"
 #include "base/file/file.h"
+#include "base/little.h"
 #include "base/text/str.h"
 #include <inttypes.h>
-#include <limits.h>
 #include <stdio.h>
 #include <string.h>
 
 #define FAIL(...) return status_fail(OTT_ERR_FORMAT, __VA_ARGS__)
-
-static uint64_t read_little_endian(const void *bytes, int count) {
-    const unsigned char *from = bytes;
-    uint64_t value = 0;
-    for (int i = count - 1; i >= 0; i--) value = value << 8 | from[i];
-    return value;
-}
 
 /* ---- llm.c and modded-nanogpt ---- */
 
@@ -30,11 +23,11 @@ static const struct {
     {278895051, 1, 0, "modded-nanogpt's 278895051"},
 };
 
-static ott_status read_header(const file_reader *r, size_t which, token_file *out) {
+static ott_status read_bin_header(const file_reader *r, size_t which, token_file *out) {
     unsigned char header[LLMC_HEADER];
     TRY(file_reader_read(r, 0, header, sizeof header));
-    uint64_t version = read_little_endian(header + 4, 4), count = read_little_endian(header + 8, 4),
-             width = read_little_endian(header + 12, 4);
+    uint64_t version = little_load(header + 4, 4), count = little_load(header + 8, 4),
+             width = little_load(header + 12, 4);
     if (version != headers[which].version)
         return status_fail(OTT_ERR_UNSUPPORTED, "%s: %s in version %" PRIu64 "; version %u is supported",
                            r->path, headers[which].kind, version, headers[which].version);
@@ -52,25 +45,21 @@ static ott_status read_header(const file_reader *r, size_t which, token_file *ou
 
 /* ---- without a header ---- */
 
-/* Guesses the size of a token as KempnerForge does: 4 bytes if the file size is a multiple of 4, else 2. */
-static ott_status guess_width(const file_reader *r, token_file *out) {
+static ott_status inspect_bin(const file_reader *r, token_file *out) {
+    unsigned char magic[4] = {0};
+    if (r->bytes >= 4) TRY(file_reader_read(r, 0, magic, 4));
+    for (size_t i = 0; i < sizeof headers / sizeof *headers; i++)
+        if (little_load(magic, 4) == headers[i].magic) return read_bin_header(r, i, out);
+    if (little_load(magic, 4) == 20240522)
+        return status_fail(OTT_ERR_UNSUPPORTED,
+                           "%s: is llm.c's file of an evaluation (20240522), not of tokens", r->path);
+    /* guesses the bytes of a token as KempnerForge does: 4 if the file size is a multiple of 4, else 2 */
     int width = r->bytes % 4 == 0 ? 4 : 2;
     if (r->bytes % 2 != 0)
         FAIL("%s: has no known header, and %" PRId64 " bytes are not a number of 2- or 4-byte tokens",
              r->path, r->bytes);
     *out = (token_file){.kind = "no header", .count = r->bytes / width, .width = width};
     return OTT_OK;
-}
-
-static ott_status inspect_bin(const file_reader *r, token_file *out) {
-    unsigned char magic[4] = {0};
-    if (r->bytes >= 4) TRY(file_reader_read(r, 0, magic, 4));
-    for (size_t i = 0; i < sizeof headers / sizeof *headers; i++)
-        if (read_little_endian(magic, 4) == headers[i].magic) return read_header(r, i, out);
-    if (read_little_endian(magic, 4) == 20240522)
-        return status_fail(OTT_ERR_UNSUPPORTED,
-                           "%s: is llm.c's file of an evaluation (20240522), not of tokens", r->path);
-    return guess_width(r, out);
 }
 
 /* ---- NumPy ---- */
@@ -128,7 +117,7 @@ static ott_status inspect_npy(const file_reader *r, token_file *out) {
         return status_fail(OTT_ERR_UNSUPPORTED, "%s: NumPy format %d; 1 to 3 are supported", r->path,
                            start[6]);
     TRY(file_reader_read(r, 0, start, 8 + size));
-    int64_t length = (int64_t)read_little_endian(start + 8, size);
+    int64_t length = (int64_t)little_load(start + 8, size);
     if (length > NPY_HEADER_LIMIT)
         FAIL("%s: its NumPy header of %" PRId64 " bytes is too long", r->path, length);
     TRY(file_reader_read(r, 8 + size, header, length));
@@ -156,8 +145,8 @@ static ott_status read_index_header(megatron_index *x) {
     const file_reader *r = x->file;
     TRY(file_reader_read(r, 0, h, sizeof h));
     if (memcmp(h, "MMIDIDX\0\0", 9) != 0) FAIL("%s: is not an index of Megatron (MMIDIDX)", r->path);
-    uint64_t version = read_little_endian(h + 9, 8), sequences = read_little_endian(h + 18, 8),
-             marks = read_little_endian(h + 26, 8);
+    uint64_t version = little_load(h + 9, 8), sequences = little_load(h + 18, 8),
+             marks = little_load(h + 26, 8);
     if (version != 1)
         return status_fail(OTT_ERR_UNSUPPORTED, "%s: version %" PRIu64 "; version 1 is supported", r->path,
                            version);
@@ -182,8 +171,8 @@ static ott_status add_lengths(const megatron_index *x, const unsigned char *leng
                               const unsigned char *pointers, int64_t *starts) {
     int64_t at = 0;
     for (int64_t i = 0; i < x->sequences; i++) {
-        int64_t length = (int32_t)read_little_endian(lengths + 4 * i, 4);
-        int64_t pointer = (int64_t)read_little_endian(pointers + 8 * i, 8);
+        int64_t length = (int32_t)little_load(lengths + 4 * i, 4);
+        int64_t pointer = (int64_t)little_load(pointers + 8 * i, 8);
         if (length < 0) FAIL("%s: sequence %" PRId64 " has %" PRId64 " tokens", x->file->path, i, length);
         if (pointer != at * x->out->width)
             return status_fail(OTT_ERR_UNSUPPORTED,
@@ -201,7 +190,7 @@ static ott_status read_marks(const megatron_index *x, const unsigned char *marks
     token_file *out = x->out;
     int64_t before = 0;
     for (int64_t i = 0; i < x->marks; i++) {
-        int64_t mark = (int64_t)read_little_endian(marks + 8 * i, 8);
+        int64_t mark = (int64_t)little_load(marks + 8 * i, 8);
         if (mark < before || mark > x->sequences)
             FAIL("%s: document %" PRId64 " begins with sequence %" PRId64 " of %" PRId64, x->file->path, i,
                  mark, x->sequences);

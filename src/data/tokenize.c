@@ -2,11 +2,9 @@
 #include "data/tokenize.h"
 #include "base/json/json_member.h"
 #include "base/json/json_text.h"
-#include "data/chat_row.h"
+#include "data/jsonl/chat_row.h"
 #include "data/ends.h"
-#include "tokenizer/chat.h"
 #include <inttypes.h>
-#include <jansson.h>
 #include <string.h>
 
 enum { PIECE = 1 << 16 }; /* bytes per read */
@@ -36,7 +34,7 @@ typedef struct line_stream {
 
 /* ---- text to ids ---- */
 
-static void append_id(str *out, int32_t id) {
+static void append_number(str *out, int32_t id) {
     char digits[12];
     int at = sizeof digits;
     do digits[--at] = (char)('0' + id % 10);
@@ -67,7 +65,7 @@ static ott_status encode_line(line_stream *s, const char *line, int64_t bytes) {
         TRY(tokenizer_encode(s->tokenizer, s->scratch, line, bytes, s->flags, &s->ids));
     for (int64_t i = 0; i < s->ids.count; i++) {
         if (i > 0) str_append_bytes(&s->out, " ", 1);
-        append_id(&s->out, s->ids.ids[i]);
+        append_number(&s->out, s->ids.ids[i]);
     }
     return OTT_OK;
 }
@@ -81,7 +79,7 @@ static void show_object(line_stream *s, const str *text) {
         str_append(&s->out, list ? "], \"learned\": [" : ", \"ids\": [");
         for (int64_t i = 0; i < s->ids.count; i++) {
             if (i > 0) str_append(&s->out, ", ");
-            append_id(&s->out, list ? s->learned[i] : s->ids.ids[i]);
+            append_number(&s->out, list ? s->learned[i] : s->ids.ids[i]);
         }
     }
     str_append(&s->out, "]}");
@@ -115,32 +113,23 @@ out:
     return status;
 }
 
-static ott_status show_row(line_stream *s, const json_t *object) {
-    chat_row row;
-    TRY(chat_row_read(object, &row));
-    ott_status status = show_conversation(s, &(chat_conversation){row.messages, row.tools});
-    chat_row_close(&row);
-    return status;
-}
-
 static ott_status render_line(line_stream *s, const char *line, int64_t bytes) {
-    json_error_t error;
     json_t *object;
+    chat_conversation conversation;
     s->ids.count = 0;
-    TRY(json_row_parse(line, bytes, &object, &error));
-    if (!object)
-        return status_fail(OTT_ERR_FORMAT, "is not JSON: %s at byte %d of the line", error.text,
-                           error.position);
-    ott_status status = json_is_object(object)
-                            ? show_row(s, object)
-                            : status_fail(OTT_ERR_FORMAT, "is %s, not a JSON object", json_kind_name(object));
+    TRY(json_row_object(line, bytes, "line", &object));
+    ott_status status = chat_row_read(object, &conversation);
+    if (status == OTT_OK) {
+        status = show_conversation(s, &conversation);
+        chat_row_close(&conversation);
+    }
     json_decref(object);
     return status;
 }
 
 /* ---- ids to text ---- */
 
-static ott_status show_id(line_stream *s, int32_t id) {
+static ott_status show_token(line_stream *s, int32_t id) {
     return s->options->jsonl ? tokenizer_stream_push(&s->decoder, id, &s->held)
                              : tokenizer_stream_push(&s->decoder, id, &s->out);
 }
@@ -151,10 +140,10 @@ static ott_status decode_id(line_stream *s, int32_t id) {
     bool first = !s->begun, waits = s->eos_waits;
     s->begun = true;
     s->eos_waits = false;
-    if (waits) TRY(show_id(s, s->eos));
+    if (waits) TRY(show_token(s, s->eos));
     if (first && id == s->bos) return OTT_OK;
     s->eos_waits = id == s->eos;
-    return s->eos_waits ? OTT_OK : show_id(s, id);
+    return s->eos_waits ? OTT_OK : show_token(s, id);
 }
 
 static ott_status parse_id(const line_stream *s, const char *text, int64_t bytes, int32_t *id) {
@@ -225,7 +214,6 @@ static ott_status hold_text(line_stream *s, const char *text, int64_t bytes) {
     return str_finish(&s->held);
 }
 
-/* Completes the line in s->held with `text`, and processes the line. */
 static ott_status take_held(line_stream *s, const char *text, int64_t bytes, bool newline) {
     TRY(hold_text(s, text, bytes));
     str line = s->held;
@@ -258,7 +246,7 @@ static ott_status decode_what_is_there(line_stream *s) {
     return OTT_OK;
 }
 
-static ott_status run_lines(line_stream *s) {
+static ott_status read_lines(line_stream *s) {
     char buffer[PIECE];
     int64_t got;
     while ((got = s->read(s->read_user, buffer, sizeof buffer)) > 0 && got <= (int64_t)sizeof buffer) {
@@ -318,7 +306,7 @@ ott_status tokenize_stream(mem *account, const logger *log, const char *tokenize
     ott_status status = open_lines(&s, tokenizer_path);
     if (status == OTT_OK && !o->chat && !o->decode)
         ends_log(log, s.tokenizer, "text", s.bos, s.eos, "no_special leaves it out");
-    if (status == OTT_OK) status = run_lines(&s);
+    if (status == OTT_OK) status = read_lines(&s);
     str_free(&s.held);
     str_free(&s.out);
     tokenizer_ids_free(&s.ids);

@@ -1,21 +1,19 @@
 /* data/tokenize_file: tokenizes a corpus into a token file. The file is read in rounds. The threads share a
    round's documents; each thread has complete documents and its own ids, which are written in file order. So
    the result does not depend on the number of threads, and memory holds one round instead of the file. */
-#define _GNU_SOURCE /* declares memmem and memrchr */
 #include "base/clock.h"
 #include "base/file/file.h"
 #include "base/json/json_member.h"
 #include "base/json/json_text.h"
 #include "base/pool.h"
+#include "base/text/number.h"
 #include "data/ends.h"
-#include "data/row_text.h"
+#include "data/jsonl/row_text.h"
 #include "data/tokenize.h"
 #include "formats/token_writer.h"
 #include <inttypes.h>
-#include <jansson.h>
 #include <math.h>
 #include <stdio.h>
-#include <string.h>
 
 #define ROUND (INT64_C(4) << 20) /* bytes of text that a round reads per thread */
 
@@ -74,40 +72,28 @@ static ott_status tokenize_document(const corpus_job *j, share *s, const char *t
     return append_mark(&s->ids, j->eos);
 }
 
-static ott_status add_object(const corpus_job *j, share *s, const json_t *row) {
-    const char *field = j->options->text_field;
-    if (!json_is_object(row)) return status_fail(OTT_ERR_FORMAT, "is not a JSON object");
-    const json_t *text;
-    TRY(json_row_text(row, field, &text));
-    return tokenize_document(j, s, json_string_value(text), (int64_t)json_string_length(text));
-}
-
 static ott_status add_jsonl_row(const corpus_job *j, share *s, const char *line, int64_t bytes) {
     json_error_t error;
-    if (json_text_is_blank(line, bytes)) return OTT_OK;
     json_t *row;
+    const json_t *text;
+    if (json_text_is_blank(line, bytes)) return OTT_OK;
     TRY(json_row_parse(line, bytes, &row, &error));
     if (!row)
         return status_fail(OTT_ERR_FORMAT, "is not JSON: %s at byte %d of the row", error.text,
                            error.position);
-    ott_status status = add_object(j, s, row);
+    ott_status status = json_is_object(row) ? json_row_text(row, j->options->text_field, &text)
+                                            : status_fail(OTT_ERR_FORMAT, "is not a JSON object");
+    if (status == OTT_OK)
+        status = tokenize_document(j, s, json_string_value(text), (int64_t)json_string_length(text));
     json_decref(row);
     return status;
 }
 
-/* Returns the first document of a thread's share of the bytes. */
 static int64_t first_of(const corpus_job *j, int thread) {
     if (thread == 0 || j->count == 0) return 0;
     const document *last = &j->documents[j->count - 1];
-    int64_t mark = (last->begin + last->bytes) / j->threads * thread, low = 0, high = j->count;
-    while (low < high) {
-        int64_t middle = low + (high - low) / 2;
-        if (j->documents[middle].begin >= mark)
-            high = middle;
-        else
-            low = middle + 1;
-    }
-    return low;
+    int64_t mark = (last->begin + last->bytes) / j->threads * thread;
+    return number_lower_bound(&j->documents->begin, sizeof *j->documents, j->count, mark);
 }
 
 static void tokenize_share(void *argument, int thread, int threads) {
@@ -128,12 +114,7 @@ static void tokenize_share(void *argument, int thread, int threads) {
 /* ---- a round ---- */
 
 static ott_status note_document(corpus_job *j, int64_t begin, int64_t end) {
-    if (j->count == j->documents_capacity) {
-        int64_t capacity = 2 * j->documents_capacity + 1024;
-        TRY(mem_grow(j->account, MEM_DATA, capacity * (int64_t)sizeof *j->documents, "documents",
-                     &j->documents));
-        j->documents_capacity = capacity;
-    }
+    TRY(mem_reserve(j->account, MEM_DATA, j->count + 1, "documents", &j->documents_capacity, &j->documents));
     j->documents[j->count++] = (document){.begin = begin, .bytes = end - begin};
     return OTT_OK;
 }
@@ -175,7 +156,6 @@ static ott_status split_documents(corpus_job *j, bool all, int64_t *used) {
     return OTT_OK;
 }
 
-/* Returns the first failure in file order. */
 static ott_status check_shares(const corpus_job *j) {
     for (int t = 0; t < j->threads; t++) {
         const share *s = &j->shares[t];
@@ -239,19 +219,15 @@ static ott_status read_more(corpus_job *j) {
     return OTT_OK;
 }
 
-static ott_status split_text(corpus_job *j, int64_t *used) {
-    bool all = j->read_bytes == j->reader.bytes;
-    if (!j->opened && j->rows) j->array = data_rows_begin(j->text, j->held);
-    j->opened = true;
-    return j->array.array ? split_array(j, all, used) : split_documents(j, all, used);
-}
-
 static ott_status run_rounds(corpus_job *j) {
     while (j->read_bytes < j->reader.bytes || j->held > 0) {
         int64_t used = 0;
         TRY(cancellation_check(j->cancellation));
         TRY(read_more(j));
-        TRY(split_text(j, &used));
+        bool all = j->read_bytes == j->reader.bytes;
+        if (!j->opened && j->rows) j->array = data_rows_begin(j->text, j->held);
+        j->opened = true;
+        TRY(j->array.array ? split_array(j, all, &used) : split_documents(j, all, &used));
         TRY(run_round(j));
         if (used > 0) memmove(j->text, j->text + used, (size_t)(j->held - used));
         j->held -= used;

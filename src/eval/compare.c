@@ -8,7 +8,6 @@
  */
 #include "base/pool.h"
 #include "eval/eval.h"
-#include <math.h>
 
 /* The figures that compare two rows of logits. */
 typedef struct token_figures {
@@ -32,8 +31,6 @@ typedef struct comparison {
     double sum, dot, square, against_square;
     int64_t same;
 } comparison;
-
-/* ---- one token ---- */
 
 static float largest_logit(ott_dtype d, const void *x, int64_t count, int64_t *where) {
     float most = -INFINITY;
@@ -83,8 +80,6 @@ static void compare_rows(void *argument, int thread, int threads) {
     }
 }
 
-/* ---- hooks that receive logits ---- */
-
 static ott_status keep_logits(void *user, exec *cx, const char *module, const char *what, const tensor *t) {
     comparison *c = user;
     if (!eval_is_logits(c->job->model, module, what)) return OTT_OK;
@@ -110,8 +105,6 @@ static ott_status compare_logits(void *user, exec *cx, const char *module, const
     c->seen += t->rows;
     return OTT_OK;
 }
-
-/* ---- windows ---- */
 
 static void add_figures(comparison *c) {
     ott_eval_result *r = c->job->result;
@@ -148,17 +141,9 @@ static ott_status run_window(comparison *c, eval_windows *w) {
     return OTT_OK;
 }
 
-static void sum_comparison(const comparison *c) {
+static ott_status compare_windows(comparison *c, eval_windows *w) {
     ott_eval_result *r = c->job->result;
     const ott_eval_options *o = c->job->options;
-    r->kl_mean = c->sum / (double)r->tokens;
-    r->cosine = c->dot / sqrt(c->square * c->against_square);
-    r->agreement = (double)c->same / (double)r->tokens;
-    r->passed = r->kl_max <= o->kl_max && r->kl_mean <= o->kl_mean && r->cosine >= o->cosine;
-}
-
-static ott_status run_windows(comparison *c, eval_windows *w) {
-    ott_eval_result *r = c->job->result;
     bool on = true;
     TRY(eval_windows_note(w, c->job, 1));
     r->kl_max = 0;
@@ -166,7 +151,10 @@ static ott_status run_windows(comparison *c, eval_windows *w) {
         TRY(run_window(c, w));
         on = eval_advance(c->job);
     }
-    sum_comparison(c);
+    r->kl_mean = c->sum / (double)r->tokens;
+    r->cosine = c->dot / sqrt(c->square * c->against_square);
+    r->agreement = (double)c->same / (double)r->tokens;
+    r->passed = r->kl_max <= o->kl_max && r->kl_mean <= o->kl_mean && r->cosine >= o->cosine;
     return OTT_OK;
 }
 
@@ -185,7 +173,7 @@ ott_status eval_compare(eval_job *j) {
                            j->model->path, (long long)own, j->against->path, (long long)other);
     TRY_OUT(pool_open(j->account, j->options->threads, &c.pool));
     TRY_OUT(eval_windows_open(j->account, j->model, j->options, &w));
-    TRY_OUT(run_windows(&c, &w));
+    TRY_OUT(compare_windows(&c, &w));
 out:
     eval_windows_close(&w);
     eval_batch_free(&c.batch);

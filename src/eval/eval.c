@@ -2,7 +2,6 @@
 #include "eval/eval.h"
 #include "backend/backend.h"
 #include "base/clock.h"
-#include <math.h>
 
 static ott_eval_result empty_result(void) {
     return (ott_eval_result){.struct_size = sizeof(ott_eval_result),

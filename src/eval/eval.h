@@ -1,7 +1,5 @@
-/*
- * eval/eval: evaluates a trained model: HellaSwag accuracy, perplexity of a text, difference from another
- * model. Each task runs batches of separate documents through the model, with one forward for each batch.
- */
+/* eval/eval: evaluates a trained model: HellaSwag accuracy, perplexity of a text, difference from another
+   model. Each task runs batches of separate documents through the model, with one forward for each batch. */
 #ifndef EVAL_EVAL_H
 #define EVAL_EVAL_H
 
@@ -57,6 +55,8 @@ ott_status eval_model_read(mem *account, const logger *log, const eval_source *s
 ott_status eval_model_open(device *d, eval_model *e);
 void eval_model_close(eval_model *e);
 
+/* OTT_ERR_ARGUMENT if text cannot be encoded (no_text). */
+ott_status eval_check_text(const eval_model *e);
 /* Appends the token ids of a text. OTT_ERR_ARGUMENT if an id is not in the model's vocabulary. */
 ott_status eval_encode(const eval_model *e, const char *text, int64_t bytes, unsigned flags,
                        tokenizer_ids *ids);

@@ -6,12 +6,10 @@
  * separately, without special tokens. One forward runs the four endings, as separate documents.
  */
 #include "base/file/file.h"
-#include "base/json/json_text.h"
+#include "data/jsonl/row_text.h"
 #include "eval/eval.h"
 #include "eval/row.h"
 #include <inttypes.h>
-#include <math.h>
-#include <string.h>
 
 #define DATA_LIMIT (INT64_C(1) << 30) /* bytes of the largest file that is read */
 
@@ -26,10 +24,12 @@ typedef struct score {
     int64_t tokens; /* number of the ending's tokens */
 } score;
 
+enum { LM_EVAL, LLMC, KINDS };
+
 typedef struct hellaswag {
     eval_job *job;
     eval_batch batch;
-    encoding lm_eval, llmc;
+    encoding encodings[KINDS];
     str text; /* the text to encode next */
     int64_t right, right_norm, right_llmc;
     double loss; /* sum of the losses of the right endings */
@@ -37,49 +37,32 @@ typedef struct hellaswag {
 
 /* ---- ids ---- */
 
-static void append_ending(hellaswag *h, text_view ending) {
-    str_append(&h->text, " ");
-    str_append_bytes(&h->text, ending.at, ending.bytes);
-}
-
-static ott_status encode_text(const hellaswag *h, unsigned flags, tokenizer_ids *ids) {
+static ott_status encode_words(const hellaswag *h, unsigned flags, tokenizer_ids *ids) {
     TRY(str_finish(&h->text));
     return eval_encode(h->job->model, h->text.text ? h->text.text : "", h->text.length, flags, ids);
 }
 
-static ott_status check_ending(const encoding *f, int i) {
+/* Encodes the context and ending i. In lm-eval's encoding, white space at the end of the context becomes part of
+   the ending. */
+static ott_status encode_ending(hellaswag *h, const eval_row *row, int kind, int i) {
+    encoding *f = &h->encodings[kind];
+    const bool apart = kind == LLMC;
+    const unsigned flags = TOKENIZER_MATCH_SPECIAL | (apart ? 0 : TOKENIZER_ADD_SPECIAL);
+    const text_view all = apart ? row->raw_context : row->context,
+                    *ending = apart ? row->raw_ending : row->ending;
+    const int64_t context = all.bytes - (apart ? 0 : text_spaces_at_end(all, true));
+    f->ids[i].count = h->text.length = 0;
+    str_append_bytes(&h->text, all.at, context);
+    TRY(encode_words(h, flags, &f->ids[i]));
+    f->first[i] = f->ids[i].count;
+    *(apart ? &h->text.length : &f->ids[i].count) = 0;
+    str_append_bytes(&h->text, all.at + context, all.bytes - context);
+    str_append(&h->text, " ");
+    str_append_bytes(&h->text, ending[i].at, ending[i].bytes);
+    TRY(encode_words(h, flags, &f->ids[i]));
     if (f->first[i] < 1) return status_fail(OTT_ERR_FORMAT, "the context has no tokens");
     if (f->first[i] < f->ids[i].count) return OTT_OK;
     return status_fail(OTT_ERR_FORMAT, "endings[%d] adds no token", i);
-}
-
-/* Encodes a row as lm-eval does. White space at the end of the context becomes part of the ending. */
-static ott_status encode_pair(hellaswag *h, const eval_row *row, int i) {
-    encoding *f = &h->lm_eval;
-    const unsigned flags = TOKENIZER_ADD_SPECIAL | TOKENIZER_MATCH_SPECIAL;
-    const text_view all = row->context;
-    int64_t context = all.bytes - text_spaces_at_end(all, true);
-    f->ids[i].count = h->text.length = 0;
-    str_append_bytes(&h->text, all.at, context);
-    TRY(encode_text(h, flags, &f->ids[i]));
-    f->first[i] = f->ids[i].count;
-    f->ids[i].count = 0;
-    str_append_bytes(&h->text, all.at + context, all.bytes - context);
-    append_ending(h, row->ending[i]);
-    TRY(encode_text(h, flags, &f->ids[i]));
-    return check_ending(f, i);
-}
-
-static ott_status encode_apart(hellaswag *h, const eval_row *row, int i) {
-    encoding *f = &h->llmc;
-    f->ids[i].count = h->text.length = 0;
-    str_append_bytes(&h->text, row->raw_context.at, row->raw_context.bytes);
-    TRY(encode_text(h, TOKENIZER_MATCH_SPECIAL, &f->ids[i]));
-    f->first[i] = f->ids[i].count;
-    h->text.length = 0;
-    append_ending(h, row->raw_ending[i]);
-    TRY(encode_text(h, TOKENIZER_MATCH_SPECIAL, &f->ids[i]));
-    return check_ending(f, i);
 }
 
 static bool same_encoding(const encoding *a, const encoding *b) {
@@ -109,18 +92,16 @@ static ott_status add_ending(hellaswag *h, const encoding *f, int i) {
     return eval_batch_add(&h->batch, f->ids[i].ids + drop, count - drop, first - drop);
 }
 
-static score sum_document(const eval_batch *b, int i) {
-    score s = {0};
-    for (int64_t t = b->start[i]; t < b->start[i + 1]; t++)
-        if (b->target[t] >= 0) s.loss += (double)b->loss[t], s.tokens++;
-    return s;
-}
-
 static ott_status score_encoding(hellaswag *h, const encoding *f, score out[EVAL_ENDINGS]) {
+    const eval_batch *b = &h->batch;
     eval_batch_clear(&h->batch);
     for (int i = 0; i < EVAL_ENDINGS; i++) TRY(add_ending(h, f, i));
     TRY(eval_forward(h->job->model, &h->batch, NULL));
-    for (int i = 0; i < EVAL_ENDINGS; i++) out[i] = sum_document(&h->batch, i);
+    for (int i = 0; i < EVAL_ENDINGS; i++) {
+        out[i] = (score){0};
+        for (int64_t t = b->start[i]; t < b->start[i + 1]; t++)
+            if (b->target[t] >= 0) out[i].loss += (double)b->loss[t], out[i].tokens++;
+    }
     return OTT_OK;
 }
 
@@ -132,88 +113,64 @@ static int smallest(const double x[EVAL_ENDINGS]) {
     return best;
 }
 
-static void count_lm_eval(hellaswag *h, const eval_row *row, const score s[EVAL_ENDINGS]) {
-    double sum[EVAL_ENDINGS], by_character[EVAL_ENDINGS];
+static void count_right(hellaswag *h, const eval_row *row, int kind, const score s[EVAL_ENDINGS]) {
+    double sum[EVAL_ENDINGS], by_character[EVAL_ENDINGS], by_token[EVAL_ENDINGS];
     for (int i = 0; i < EVAL_ENDINGS; i++) {
         sum[i] = s[i].loss;
         by_character[i] = s[i].loss / (double)row->characters[i];
+        by_token[i] = s[i].loss / (double)s[i].tokens;
     }
-    h->right += smallest(sum) == row->label;
-    h->right_norm += smallest(by_character) == row->label;
+    h->right += kind == LM_EVAL && smallest(sum) == row->label;
+    h->right_norm += kind == LM_EVAL && smallest(by_character) == row->label;
+    h->right_llmc += kind == LLMC && smallest(by_token) == row->label;
 }
 
-static void count_llmc(hellaswag *h, const eval_row *row, const score s[EVAL_ENDINGS]) {
-    double mean[EVAL_ENDINGS];
-    for (int i = 0; i < EVAL_ENDINGS; i++) mean[i] = s[i].loss / (double)s[i].tokens;
-    h->right_llmc += smallest(mean) == row->label;
-}
-
-/* Scores the row in the requested encodings. If both encodings have the same ids, one forward is enough. */
+/* Scores the row in the requested encodings. If both have the same ids, one forward is enough. */
 static ott_status score_row(hellaswag *h, const eval_row *row) {
     score s[EVAL_ENDINGS];
-    int forms = h->job->options->hellaswag_forms;
-    bool lm_eval = forms & OTT_HELLASWAG_LM_EVAL, llmc = forms & OTT_HELLASWAG_LLMC;
+    ott_eval_result *r = h->job->result;
+    const int forms = h->job->options->hellaswag_forms;
+    const bool wanted[KINDS] = {
+        [LM_EVAL] = forms & OTT_HELLASWAG_LM_EVAL, [LLMC] = forms & OTT_HELLASWAG_LLMC};
     for (int i = 0; i < EVAL_ENDINGS; i++) {
-        if (lm_eval) TRY(encode_pair(h, row, i));
-        if (llmc) TRY(encode_apart(h, row, i));
+        bool truncated = false;
+        for (int kind = 0; kind < KINDS; kind++) {
+            if (wanted[kind]) TRY(encode_ending(h, row, kind, i));
+            truncated = truncated || (wanted[kind] && excess(h, &h->encodings[kind], i) > 0);
+        }
+        r->truncated += truncated;
     }
-    if (lm_eval) {
-        TRY(score_encoding(h, &h->lm_eval, s));
-        count_lm_eval(h, row, s);
+    for (int kind = 0; kind < KINDS; kind++) {
+        bool second = kind == LLMC && wanted[LM_EVAL];
+        if (!wanted[kind]) continue;
+        if (!second || !same_encoding(&h->encodings[LM_EVAL], &h->encodings[LLMC]))
+            TRY(score_encoding(h, &h->encodings[kind], s));
+        count_right(h, row, kind, s);
+        if (!second) h->loss += s[row->label].loss, r->tokens += s[row->label].tokens;
     }
-    for (int i = 0; i < EVAL_ENDINGS; i++)
-        h->job->result->truncated +=
-            (lm_eval && excess(h, &h->lm_eval, i) > 0) || (llmc && excess(h, &h->llmc, i) > 0);
-    bool same = lm_eval && llmc && same_encoding(&h->lm_eval, &h->llmc);
-    const score *right = &s[row->label];
-    if (lm_eval) h->loss += right->loss, h->job->result->tokens += right->tokens;
-    if (!llmc) return OTT_OK;
-    if (!same) TRY(score_encoding(h, &h->llmc, s));
-    count_llmc(h, row, s);
-    if (!lm_eval) h->loss += right->loss, h->job->result->tokens += right->tokens;
     return OTT_OK;
 }
 
-/* ---- lines ---- */
+/* ---- rows ---- */
 
-typedef struct line {
-    const char *text;
-    int64_t bytes, number;
-} line;
-
-/* Finds the next line that is not blank. Returns false if there is none. */
-static bool next_row_line(const char **at, const char *end, line *l) {
-    while (*at < end) {
-        const char *stop = memchr(*at, '\n', (size_t)(end - *at));
-        if (!stop) stop = end;
-        *l = (line){.text = *at, .bytes = stop - *at, .number = l->number + 1};
-        *at = stop < end ? stop + 1 : end;
-        if (!json_text_is_blank(l->text, l->bytes)) return true;
-    }
-    return false;
-}
-
-static int64_t count_lines(const char *text, const char *end, int64_t limit) {
-    line l = {0};
-    int64_t count = 0;
-    while ((limit == 0 || count < limit) && next_row_line(&text, end, &l)) count++;
-    return count;
-}
-
-static ott_status run_lines(hellaswag *h, const char *text, int64_t bytes) {
-    const char *end = text + bytes;
+static ott_status score_lines(hellaswag *h, const char *text, int64_t bytes) {
     ott_eval_result *r = h->job->result;
-    line l = {0};
-    r->total = count_lines(text, end, h->job->options->limit);
+    const int64_t limit = h->job->options->limit;
+    data_rows rows = data_rows_begin(text, bytes);
+    text_view line;
+    rows.array = false;
+    for (data_rows ahead = rows; limit == 0 || r->total < limit; r->total++) {
+        TRY(data_rows_next(&ahead, &line));
+        if (!line.at) break;
+    }
     if (r->total == 0) return status_fail(OTT_ERR_FORMAT, "%s: has no rows", h->job->options->data);
-    bool on = true;
-    while (on && r->items < r->total && next_row_line(&text, end, &l)) {
+    for (bool on = true; on && r->items < r->total; on = eval_advance(h->job)) {
         eval_row row;
-        ott_status status = eval_row_read(h->job->account, l.text, l.bytes, &row);
+        TRY(data_rows_next(&rows, &line));
+        ott_status status = eval_row_read(h->job->account, line.at, line.bytes, &row);
         if (status == OTT_OK) status = score_row(h, &row);
         eval_row_free(&row);
-        if (status != OTT_OK) TRY(status_context(status, "%s:%" PRId64, h->job->options->data, l.number));
-        on = eval_advance(h->job);
+        TRY(status_context(status, "%s:%" PRId64, h->job->options->data, rows.line));
     }
     return OTT_OK;
 }
@@ -239,26 +196,20 @@ static void finish_scores(const hellaswag *h) {
     if (forms & OTT_HELLASWAG_LLMC) r->acc_llmc = share_right(h->right_llmc, r->items, &r->acc_llmc_stderr);
 }
 
-static void free_encodings(hellaswag *h) {
-    for (int i = 0; i < EVAL_ENDINGS; i++) {
-        tokenizer_ids_free(&h->lm_eval.ids[i]);
-        tokenizer_ids_free(&h->llmc.ids[i]);
-    }
-    str_free(&h->text);
-    eval_batch_free(&h->batch);
-}
-
 ott_status eval_hellaswag(eval_job *j) {
     mem *account = j->account;
     hellaswag h = {.job = j, .batch = {.account = account}, .text = {.account = account}};
+    tokenizer_ids *const ids[KINDS] = {h.encodings[LM_EVAL].ids, h.encodings[LLMC].ids};
     char *text;
     int64_t bytes;
-    for (int i = 0; i < EVAL_ENDINGS; i++) h.lm_eval.ids[i].account = h.llmc.ids[i].account = account;
     TRY(file_refuse_gguf(j->options->data));
     TRY(file_read(account, j->options->data, DATA_LIMIT, &text, &bytes));
-    ott_status status = run_lines(&h, text, bytes);
+    for (int i = 0; i < KINDS * EVAL_ENDINGS; i++) ids[i % KINDS][i / KINDS].account = account;
+    ott_status status = score_lines(&h, text, bytes);
     if (status == OTT_OK) finish_scores(&h);
-    free_encodings(&h);
+    for (int i = 0; i < KINDS * EVAL_ENDINGS; i++) tokenizer_ids_free(&ids[i % KINDS][i / KINDS]);
+    str_free(&h.text);
+    eval_batch_free(&h.batch);
     mem_free(account, text);
     return status;
 }

@@ -2,7 +2,6 @@
 #include "eval/logits.h"
 #include "base/file/file.h"
 #include <stdio.h>
-#include <string.h>
 
 /* The order in which tensors are declared; the writer sorts them. */
 enum { LOGITS, INPUT_IDS, LABELS, POSITION_IDS, TENSORS };
@@ -72,18 +71,15 @@ const hook *eval_logits_hook(eval_logits *l, hook *storage) {
     return l->writer ? storage : NULL;
 }
 
-static ott_status commit(eval_logits *l) {
-    safetensors_writer *w = l->writer;
-    TRY(write_ids(l));
-    l->writer = NULL;
-    return safetensors_writer_commit(w);
-}
-
 ott_status eval_logits_close(eval_logits *l, ott_status status) {
     if (!l->job) return status;
     const ott_eval_result *r = l->job->result;
     bool complete = status == OTT_OK && r->items == r->total;
-    if (l->writer && complete) status = commit(l);
+    if (l->writer && complete) status = write_ids(l);
+    if (l->writer && complete && status == OTT_OK) {
+        status = safetensors_writer_commit(l->writer);
+        l->writer = NULL;
+    }
     if (l->writer && !complete && status == OTT_OK)
         log_warning(l->job->log, "%s is not written: the evaluation was stopped before its end",
                     l->job->options->logits);

@@ -1,8 +1,6 @@
 /* eval/open: opens a model for evaluation, and runs one forward over a batch of documents. */
 #include "eval/eval.h"
 #include "data/data.h"
-#include <math.h>
-#include <string.h>
 
 enum { HEAD_CHUNK = 256 }; /* tokens of a chunk of logits; a multiple of the block size of every recipe */
 
@@ -50,7 +48,7 @@ ott_status eval_model_read(mem *account, const logger *log, const eval_source *s
 
 /* Opens the tokenizer that the caller names. Without one, opens the run's tokenizer, or the one in the folder
    of the weights. If there is none, tokens are bytes. */
-static ott_status open_tokenizer(eval_model *e) {
+static ott_status open_text_tokenizer(eval_model *e) {
     char own[PATH_MAX];
     data_tokenizer_path(e->cfg, own);
     const char *path = e->codec ? e->codec : own;
@@ -60,24 +58,21 @@ static ott_status open_tokenizer(eval_model *e) {
     return tokenizer_scratch_open(e->account, e->tokenizer, &e->scratch);
 }
 
-static ott_status encode_bytes(const char *text, int64_t bytes, tokenizer_ids *ids) {
-    TRY(tokenizer_ids_reserve(ids, bytes));
-    for (int64_t i = 0; i < bytes; i++) ids->ids[ids->count++] = (unsigned char)text[i];
-    return OTT_OK;
+ott_status eval_check_text(const eval_model *e) {
+    if (!e->no_text) return OTT_OK;
+    return status_fail(OTT_ERR_ARGUMENT,
+                       "%s: text needs a tokenizer, and %s: name one with --tokenizer "
+                       "(tokenizer in ott_eval_options)",
+                       e->path, e->no_text);
 }
 
 ott_status eval_encode(const eval_model *e, const char *text, int64_t bytes, unsigned flags,
                        tokenizer_ids *ids) {
     int64_t from = ids->count;
-    if (e->no_text)
-        return status_fail(OTT_ERR_ARGUMENT,
-                           "%s: text needs a tokenizer, and %s: name one with --tokenizer "
-                           "(tokenizer in ott_eval_options)",
-                           e->path, e->no_text);
-    if (e->tokenizer)
-        TRY(tokenizer_encode(e->tokenizer, e->scratch, text, bytes, flags, ids));
-    else
-        TRY(encode_bytes(text, bytes, ids));
+    TRY(eval_check_text(e));
+    if (e->tokenizer) TRY(tokenizer_encode(e->tokenizer, e->scratch, text, bytes, flags, ids));
+    if (!e->tokenizer) TRY(tokenizer_ids_reserve(ids, bytes));
+    for (int64_t i = 0; !e->tokenizer && i < bytes; i++) ids->ids[ids->count++] = (unsigned char)text[i];
     for (int64_t i = from; i < ids->count; i++)
         if (ids->ids[i] >= e->m->options.vocab)
             return status_fail(OTT_ERR_ARGUMENT,
@@ -95,7 +90,7 @@ ott_status eval_model_open(device *d, eval_model *e) {
     e->m->loss.chunk = HEAD_CHUNK;
     log_info(e->log, "%s: %s, window of %lld tokens", e->checkpoint ? e->checkpoint : e->path,
              p->convert.recipe->name, (long long)e->window);
-    TRY(open_tokenizer(e));
+    TRY(open_text_tokenizer(e));
     TRY(model_slot_open(e->m, &e->slot));
     e->cx = (exec){.device = d, .is_first_microbatch = true, .log = e->log};
     return plan_create(d, &e->plan);

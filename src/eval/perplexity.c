@@ -1,6 +1,5 @@
 /* eval/perplexity: computes a model's loss, perplexity and bits per byte on a text. */
 #include "eval/logits.h"
-#include <math.h>
 
 /* Counts the bytes of the text of the predicted tokens. */
 typedef struct byte_count {
@@ -46,8 +45,8 @@ static ott_status add_losses(const eval_batch *b, ott_eval_result *r, byte_count
 }
 
 /* A forward runs as many windows as the run's micro-batch has: they share scales in tensorwise. */
-static ott_status run_windows(eval_job *j, eval_windows *w, eval_batch *b, eval_logits *logits,
-                              byte_count *count, double *sum) {
+static ott_status measure_windows(eval_job *j, eval_windows *w, eval_batch *b, eval_logits *logits,
+                                  byte_count *count, double *sum) {
     ott_eval_result *r = j->result;
     int64_t rows = r->batch;
     hook storage;
@@ -75,7 +74,7 @@ ott_status eval_perplexity(eval_job *j) {
     double sum = 0;
     ott_status status = eval_windows_open(j->account, j->model, j->options, &w);
     if (status == OTT_OK) status = eval_windows_note(&w, j, j->model->cfg->train.batch_size);
-    if (status == OTT_OK) status = run_windows(j, &w, &b, &logits, &count, &sum);
+    if (status == OTT_OK) status = measure_windows(j, &w, &b, &logits, &count, &sum);
     status = eval_logits_close(&logits, status);
     if (status == OTT_OK) {
         j->result->loss = sum / (double)j->result->tokens;

@@ -1,14 +1,8 @@
-/*
- * eval/row: lm-eval's rules for the texts of HellaSwag (EleutherAI lm-evaluation-harness,
- * tasks/hellaswag/utils.py). As in Python, a character is a code point, and white space is Unicode's.
- */
-#define _GNU_SOURCE /* declares memmem */
+/* eval/row: lm-eval's rules for the texts of HellaSwag (EleutherAI lm-evaluation-harness,
+   tasks/hellaswag/utils.py). As in Python, a character is a code point, and white space is Unicode's. */
 #include "eval/row.h"
 #include "base/json/json_member.h"
 #include "base/json/json_text.h"
-#include <string.h>
-
-/* ---- cleaning ---- */
 
 /* Replaces `from` by `to` everywhere, in one pass from left to right. */
 static void replace_all_text(const str *in, const char *from, const char *to, str *out) {
@@ -50,8 +44,6 @@ void eval_clean(text_view text, str *out) {
     str_free(&plain);
 }
 
-/* ---- fields ---- */
-
 static ott_status read_text_member(const json_t *object, const char *name, text_view *out) {
     const json_t *value;
     TRY(json_row_text(object, name, &value));
@@ -76,7 +68,7 @@ static ott_status read_endings(const json_t *object, eval_row *row) {
 }
 
 /* Reads the label: an integer, or a text with an integer, as in Hugging Face's copy of the data. */
-static ott_status read_label(const json_t *object, int *out) {
+static ott_status read_row_label(const json_t *object, int *out) {
     const json_t *value;
     TRY(json_row_field(object, "label", &value));
     const char *text = json_string_value(value);
@@ -88,8 +80,6 @@ static ott_status read_label(const json_t *object, int *out) {
     *out = (int)label;
     return OTT_OK;
 }
-
-/* ---- lm-eval's texts ---- */
 
 /* Writes clean(activity_label + ": " + ctx_a + " " + ctx_b.capitalize()). */
 static ott_status make_query(const json_t *object, str *out) {
@@ -110,7 +100,7 @@ static ott_status make_query(const json_t *object, str *out) {
 }
 
 /* Writes context and endings to row->memory, which may move as it grows. Then sets the pointers to them. */
-static ott_status make_texts(eval_row *row) {
+static ott_status make_row_texts(eval_row *row) {
     int64_t end[EVAL_ENDINGS + 1];
     if (json_object_get(row->object, "activity_label") && json_object_get(row->object, "ctx_a") &&
         json_object_get(row->object, "ctx_b"))
@@ -159,8 +149,8 @@ ott_status eval_row_read(mem *account, const char *line, int64_t bytes, eval_row
     if (!json_is_object(out->object)) return status_fail(OTT_ERR_FORMAT, "is not a JSON object");
     TRY(read_context(out));
     TRY(read_endings(out->object, out));
-    TRY(read_label(out->object, &out->label));
-    return make_texts(out);
+    TRY(read_row_label(out->object, &out->label));
+    return make_row_texts(out);
 }
 
 void eval_row_free(eval_row *row) {

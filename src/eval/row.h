@@ -18,10 +18,8 @@ typedef struct eval_row {
     int64_t characters[EVAL_ENDINGS]; /* number of Unicode characters of each ending */
 } eval_row;
 
-/*
- * Parses a line of JSON. lm-eval makes the context from activity_label, ctx_a and ctx_b. If the row lacks one
- * of these, the context is ctx, cleaned. OTT_ERR_FORMAT names the field. Call eval_row_free in any case.
- */
+/* Parses a line of JSON. lm-eval makes the context from activity_label, ctx_a and ctx_b. If the row lacks one
+   of these, the context is ctx, cleaned. OTT_ERR_FORMAT names the field. Call eval_row_free in any case. */
 ott_status eval_row_read(mem *account, const char *line, int64_t bytes, eval_row *out);
 void eval_row_free(eval_row *row);
 

@@ -24,15 +24,11 @@ static ott_status open_data(eval_windows *w, const ott_eval_options *o) {
                               .vocab = e->m->options.vocab};
     TRY(file_refuse_gguf(o->data));
     if (str_ends_with_any(o->data, tokens)) return dataset_open_tokens(w->account, &s, &w->data);
-    if (e->no_text)
-        return status_fail(OTT_ERR_ARGUMENT,
-                           "%s: text needs a tokenizer, and %s: name one with --tokenizer "
-                           "(tokenizer in ott_eval_options)",
-                           e->path, e->no_text);
+    TRY(eval_check_text(e));
     if (t)
         ends_log(e->log, t, "document", s.add_bos ? tokenizer_bos(t) : -1, s.add_eos ? tokenizer_eos(t) : -1,
                  trained ? "as the model was trained" : "as the tokenizer does in transformers");
-    if (str_ends_with_any(o->data, rows)) return dataset_open_jsonl(w->account, &s, &w->data);
+    if (str_ends_with_any(o->data, rows)) return dataset_open_rows(w->account, &s, ROWS_OTHER, &w->data);
     return e->tokenizer ? dataset_open_text(w->account, &s, &w->data)
                         : dataset_open_bytes(w->account, &s, &w->data);
 }

@@ -3,9 +3,7 @@
 #include "base/file/file.h"
 #include "fp8/cast.h"
 #include <inttypes.h>
-#include <math.h>
 #include <stdio.h>
-#include <string.h>
 
 enum {
     VERSION = 3,
@@ -27,24 +25,14 @@ typedef enum value_type {
 
 /* ---- metadata ---- */
 
-static void append_little_endian(str *s, uint64_t value, int bytes) {
-    unsigned char raw[8];
-    for (int i = 0; i < bytes; i++) raw[i] = (unsigned char)(value >> 8 * i);
-    str_append_bytes(s, raw, bytes);
-}
-
-static void append_real(str *s, float value) {
-    append_little_endian(s, fmath_bits(value), 4);
-}
-
 static void append_string(str *s, const char *text, int64_t bytes) {
-    append_little_endian(s, (uint64_t)bytes, 8);
+    str_append_little(s, (uint64_t)bytes, 8);
     str_append_bytes(s, text, bytes);
 }
 
 static void begin_value(gguf_metadata *m, const char *key, value_type type) {
     append_string(&m->bytes, key, (int64_t)strlen(key));
-    append_little_endian(&m->bytes, type, 4);
+    str_append_little(&m->bytes, type, 4);
     m->count++;
 }
 
@@ -56,17 +44,17 @@ void gguf_metadata_count(gguf_metadata *m, const char *key, int64_t value) {
     if ((value < 0 || value > UINT32_MAX) && !*m->bad_key)
         snprintf(m->bad_key, sizeof m->bad_key, "%s = %" PRId64, key, value);
     begin_value(m, key, VALUE_COUNT);
-    append_little_endian(&m->bytes, (uint64_t)value, 4);
+    str_append_little(&m->bytes, (uint64_t)value, 4);
 }
 
 void gguf_metadata_real(gguf_metadata *m, const char *key, double value) {
     begin_value(m, key, VALUE_REAL);
-    append_real(&m->bytes, (float)value);
+    str_append_little(&m->bytes, fmath_bits((float)value), 4);
 }
 
 void gguf_metadata_bool(gguf_metadata *m, const char *key, bool value) {
     begin_value(m, key, VALUE_BOOL);
-    append_little_endian(&m->bytes, value, 1);
+    str_append_little(&m->bytes, value, 1);
 }
 
 void gguf_metadata_text(gguf_metadata *m, const char *key, const char *text, int64_t bytes) {
@@ -78,18 +66,18 @@ void gguf_metadata_list(gguf_metadata *m, const char *key, gguf_list kind, int64
     static const value_type types[] = {
         [GGUF_LIST_INTEGERS] = VALUE_INTEGER, [GGUF_LIST_REALS] = VALUE_REAL, [GGUF_LIST_TEXTS] = VALUE_TEXT};
     begin_value(m, key, VALUE_LIST);
-    append_little_endian(&m->bytes, types[kind], 4);
-    append_little_endian(&m->bytes, (uint64_t)count, 8);
+    str_append_little(&m->bytes, types[kind], 4);
+    str_append_little(&m->bytes, (uint64_t)count, 8);
     m->list_remaining += count;
 }
 
 void gguf_metadata_add_integer(gguf_metadata *m, int32_t value) {
-    append_little_endian(&m->bytes, (uint32_t)value, 4);
+    str_append_little(&m->bytes, (uint32_t)value, 4);
     m->list_remaining--;
 }
 
 void gguf_metadata_add_real(gguf_metadata *m, float value) {
-    append_real(&m->bytes, value);
+    str_append_little(&m->bytes, fmath_bits(value), 4);
     m->list_remaining--;
 }
 
@@ -140,10 +128,10 @@ ott_status gguf_tensor_bytes(const gguf_tensor *t, int64_t *bytes) {
 static ott_status append_tensor_info(str *s, const gguf_tensor *t, int64_t *offset) {
     int64_t bytes;
     append_string(s, t->name, (int64_t)strlen(t->name));
-    append_little_endian(s, (uint64_t)t->rank, 4);
-    for (int i = t->rank; i-- > 0;) append_little_endian(s, (uint64_t)t->shape[i], 8);
-    append_little_endian(s, t->type, 4);
-    append_little_endian(s, (uint64_t)*offset, 8);
+    str_append_little(s, (uint64_t)t->rank, 4);
+    for (int i = t->rank; i-- > 0;) str_append_little(s, (uint64_t)t->shape[i], 8);
+    str_append_little(s, t->type, 4);
+    str_append_little(s, (uint64_t)*offset, 8);
     TRY(gguf_tensor_bytes(t, &bytes));
     if (__builtin_add_overflow(*offset, bytes + padding_after(bytes), offset))
         return status_fail(OTT_ERR_ARGUMENT, "the tensors take more than 2^63 bytes");
@@ -156,12 +144,12 @@ static ott_status make_gguf_header(const gguf_metadata *m, const gguf_tensor *te
     if (*m->bad_key) return status_fail(OTT_ERR_ARGUMENT, "%s does not fit into 32 bits", m->bad_key);
     STATUS_REQUIRE(m->list_remaining == 0);
     str_append(s, "GGUF");
-    append_little_endian(s, VERSION, 4);
-    append_little_endian(s, (uint64_t)count, 8);
-    append_little_endian(s, (uint64_t)m->count, 8);
+    str_append_little(s, VERSION, 4);
+    str_append_little(s, (uint64_t)count, 8);
+    str_append_little(s, (uint64_t)m->count, 8);
     str_append_bytes(s, m->bytes.text, m->bytes.length);
     for (int64_t i = 0; i < count; i++) TRY(append_tensor_info(s, &tensors[i], &offset));
-    for (int64_t rest = padding_after(s->length); rest > 0; rest--) append_little_endian(s, 0, 1);
+    for (int64_t rest = padding_after(s->length); rest > 0; rest--) str_append_little(s, 0, 1);
     TRY(str_finish(&m->bytes));
     return str_finish(s);
 }
@@ -182,7 +170,7 @@ ott_status gguf_writer_open(mem *account, const char *path, const gguf_metadata 
 out:
     if (status != OTT_OK) gguf_writer_abandon(w);
     str_free(&header);
-    return status == OTT_OK ? OTT_OK : status_context(status, "%s", path);
+    return status_context(status, "%s", path);
 }
 
 /* ---- the data ---- */
@@ -192,7 +180,7 @@ int64_t gguf_writer_next(const gguf_writer *w) {
 }
 
 /* Encodes GGUF_BLOCK elements in Q8_0. False if the block has a NaN, an infinity, or a scale beyond f16. */
-static bool encode_block(const float *x, uint8_t *out) {
+static bool encode_q8_0(const float *x, uint8_t *out) {
     float amax = 0;
     bool finite = true;
     for (int i = 0; i < GGUF_BLOCK; i++) {
@@ -211,7 +199,7 @@ static bool encode_block(const float *x, uint8_t *out) {
 
 static ott_status append_blocks(gguf_writer *w, const float *values, int64_t count) {
     for (int64_t i = 0; i < count / GGUF_BLOCK; i++)
-        if (!encode_block(values + i * GGUF_BLOCK, w->blocks + i * BLOCK_BYTES))
+        if (!encode_q8_0(values + i * GGUF_BLOCK, w->blocks + i * BLOCK_BYTES))
             return status_fail(OTT_ERR_FORMAT,
                                "tensor '%s' has a NaN, an infinity or a number beyond 8e6, which Q8_0 cannot "
                                "hold: use another type or an earlier checkpoint",
@@ -219,19 +207,15 @@ static ott_status append_blocks(gguf_writer *w, const float *values, int64_t cou
     return file_writer_append(w->file, w->blocks, count / GGUF_BLOCK * BLOCK_BYTES);
 }
 
-static ott_status append_halves(gguf_writer *w, const float *values, int64_t count, gguf_type type) {
+static ott_status append_piece(gguf_writer *w, const float *values, int64_t count) {
+    gguf_type type = w->tensors[w->current].type;
+    if (type == GGUF_F32) return file_writer_append(w->file, values, 4 * count);
+    if (type == GGUF_Q8_0) return append_blocks(w, values, count);
     for (int64_t i = 0; i < count; i++)
         w->halves[i] = type == GGUF_F16 ? cast_to_f16(values[i]) : cast_to_bf16(values[i]);
     return file_writer_append(w->file, w->halves, 2 * count);
 }
 
-static ott_status append_piece(gguf_writer *w, const float *values, int64_t count) {
-    gguf_type type = w->tensors[w->current].type;
-    if (type == GGUF_F32) return file_writer_append(w->file, values, 4 * count);
-    return type == GGUF_Q8_0 ? append_blocks(w, values, count) : append_halves(w, values, count, type);
-}
-
-/* Pads the complete tensor and advances to the next one. */
 static ott_status finish_tensor(gguf_writer *w) {
     static const uint8_t zeros[ALIGNMENT];
     int64_t bytes;
@@ -250,14 +234,9 @@ ott_status gguf_writer_append(gguf_writer *w, const float *values, int64_t count
 }
 
 ott_status gguf_writer_commit(gguf_writer *w) {
-    mem *account = w->account;
     bool complete = w->current == w->count;
-    ott_status status = OTT_OK;
-    if (complete)
-        status = file_writer_commit(w->file);
-    else
-        file_writer_abandon(w->file);
-    mem_free(account, w);
+    ott_status status = complete ? file_writer_commit(w->file) : (file_writer_abandon(w->file), OTT_OK);
+    mem_free(w->account, w);
     STATUS_REQUIRE(complete);
     return status;
 }

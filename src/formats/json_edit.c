@@ -10,25 +10,24 @@ typedef struct member {
     int64_t before; /* end of the previous value, or the offset after '{' */
 } member;
 
-static int64_t skip_space(const str *s, int64_t at) {
+static int64_t pass_spaces(const str *s, int64_t at) {
     while (at < s->length && strchr(" \t\r\n", s->text[at])) at++;
     return at;
 }
 
-static int64_t skip_string(const str *s, int64_t at) {
+static int64_t skip_text(const str *s, int64_t at) {
     for (at++; at < s->length && s->text[at] != '"'; at++)
         if (s->text[at] == '\\') at++;
     return at + 1;
 }
 
-/* Returns the offset after the value at `at`. */
-static int64_t skip_value(const str *s, int64_t at) {
+static int64_t skip_member_value(const str *s, int64_t at) {
     int depth = 0;
     while (at < s->length) {
         char c = s->text[at];
         if (depth == 0 && strchr(",}] \t\r\n", c)) return at; /* `at` is the end of a number or word */
         if (c == '"')
-            at = skip_string(s, at);
+            at = skip_text(s, at);
         else
             at++;
         depth += (c == '{' || c == '[') - (c == '}' || c == ']');
@@ -40,17 +39,17 @@ static int64_t skip_value(const str *s, int64_t at) {
 /* Finds the next member. `before` is the offset after the previous value. False at the end of the object. */
 static bool next_member(const str *s, int64_t before, member *m) {
     m->before = before;
-    m->key = skip_space(s, before);
-    if (m->key < s->length && s->text[m->key] == ',') m->key = skip_space(s, m->key + 1);
+    m->key = pass_spaces(s, before);
+    if (m->key < s->length && s->text[m->key] == ',') m->key = pass_spaces(s, m->key + 1);
     if (m->key >= s->length || s->text[m->key] != '"') return false;
-    m->key_end = skip_string(s, m->key);
-    m->value = skip_space(s, skip_space(s, m->key_end) + 1); /* offset after the colon and spaces */
-    m->value_end = skip_value(s, m->value);
+    m->key_end = skip_text(s, m->key);
+    m->value = pass_spaces(s, pass_spaces(s, m->key_end) + 1); /* offset after the colon and spaces */
+    m->value_end = skip_member_value(s, m->value);
     return true;
 }
 
 static int64_t object_begin(const str *s) {
-    return skip_space(s, 0) + 1; /* offset after the opening brace */
+    return pass_spaces(s, 0) + 1; /* offset after the opening brace */
 }
 
 static bool find_member(const str *s, const char *key, member *m) {
@@ -133,10 +132,10 @@ ott_status json_edit_sort(str *text) {
     member m;
     member_text *members = NULL;
     str result = {.account = text->account};
-    int64_t count = 0, end = object_begin(text);
+    int64_t count = 0, capacity = 0, end = object_begin(text);
     for (; next_member(text, end, &m); end = m.value_end) {
-        ott_status grown = mem_grow(text->account, MEM_OTHER, (count + 1) * (int64_t)sizeof *members,
-                                    "members of an object", &members);
+        ott_status grown =
+            mem_reserve(text->account, MEM_OTHER, count + 1, "members of an object", &capacity, &members);
         if (grown != OTT_OK) return mem_free(text->account, members), grown;
         members[count++] = (member_text){text->text + m.key, m.value_end - m.key};
     }

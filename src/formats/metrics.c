@@ -1,7 +1,5 @@
 /* formats/metrics: the writer. Each line is one write call, so that a crash can damage only the last line. */
-#define _GNU_SOURCE /* declares O_CLOEXEC */
 #include "formats/metrics.h"
-#include "base/file/file.h"
 #include "base/text/number.h"
 #include "base/text/str.h"
 #include "formats/metrics_lines.h"
@@ -11,8 +9,6 @@
 #include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
-
-/* ---- opening ---- */
 
 struct metrics_writer {
     mem *account;
@@ -75,8 +71,6 @@ out:
     return status;
 }
 
-/* ---- writing ---- */
-
 static void append_metric(str *line, const metrics_value *v) {
     char number[32];
     str_append(line, ",");
@@ -124,15 +118,12 @@ ott_status metrics_sync(metrics_writer *w) {
     return status_fail(OTT_ERR_IO, "%s: cannot sync: %s", w->path, strerror(errno));
 }
 
-/* ---- replaced files ---- */
-
 bool metrics_path_is_current(const metrics_writer *w) {
     struct stat named, held;
     return stat(w->path, &named) == 0 && fstat(w->descriptor, &held) == 0 && named.st_dev == held.st_dev &&
            named.st_ino == held.st_ino;
 }
 
-/* Copies all lines of the old file to the new one. */
 static ott_status copy_lines(metrics_writer *w, int from) {
     char buffer[16384];
     for (ssize_t got; (got = pread(from, buffer, sizeof buffer, w->bytes)) != 0; w->bytes += got)

@@ -1,9 +1,7 @@
-/*
- * formats/metrics: metrics.jsonl, one JSON object per line in ascending order of steps:
- * {"step":10,"loss":2.345,"lr":0.0003}. A resumed run truncates the lines after its checkpoint. So its file
- * equals the file of an uninterrupted run, except for times. Readers skip damaged lines: the file's contents
- * never prevent a run from resuming.
- */
+/* formats/metrics: metrics.jsonl, one JSON object per line in ascending order of steps:
+   {"step":10,"loss":2.345,"lr":0.0003}. A resumed run truncates the lines after its checkpoint. So its file
+   equals the file of an uninterrupted run, except for times. Readers skip damaged lines: the file's contents
+   never prevent a run from resuming. */
 #ifndef FORMATS_METRICS_H
 #define FORMATS_METRICS_H
 
@@ -36,10 +34,8 @@ static inline metrics_value metrics_text(const char *key, const char *value) {
 
 typedef struct metrics_writer metrics_writer;
 
-/*
- * Opens `path` for appending, after truncating the lines of steps after `last_step` and an incomplete last
- * line. Logs a warning with the number of damaged lines it removed. last_step -1 empties the file.
- */
+/* Opens `path` for appending, after truncating the lines of steps after `last_step` and an incomplete last
+   line. Logs a warning with the number of damaged lines it removed. last_step -1 empties the file. */
 ott_status metrics_open(mem *account, const logger *log, const char *path, int64_t last_step,
                         metrics_writer **out);
 /* Appends one line with a single write. Does nothing if w is NULL. After a failure (disk full) the file ends

@@ -1,5 +1,4 @@
 /* formats/metrics_lines: reads lines in both directions. */
-#define _GNU_SOURCE /* declares memrchr */
 #include "formats/metrics_lines.h"
 #include "base/json/json_text.h"
 #include <string.h>
@@ -40,7 +39,6 @@ static ott_status find_newline(metrics_lines *l, int64_t from, int64_t *found) {
     return OTT_OK;
 }
 
-/* Makes bytes [begin, end) the current line. */
 static ott_status set_line(metrics_lines *l, int64_t begin, int64_t end) {
     l->length = end - begin;
     l->line = NULL;

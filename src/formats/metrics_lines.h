@@ -1,7 +1,5 @@
-/*
- * formats/metrics_lines: reads the lines of a metrics file, forward or backward, through one fixed buffer.
- * Counts damaged lines: lines that are not JSON objects with an integer step. Internal to formats/metrics.
- */
+/* formats/metrics_lines: reads the lines of a metrics file, forward or backward, through one fixed buffer.
+   Counts damaged lines: lines that are not JSON objects with an integer step. Internal to formats/metrics. */
 #ifndef FORMATS_METRICS_LINES_H
 #define FORMATS_METRICS_LINES_H
 

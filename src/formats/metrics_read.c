@@ -1,5 +1,4 @@
 /* formats/metrics: the reader. Reads series and health lines in one pass, with bounded memory. */
-#define _GNU_SOURCE /* declares memmem */
 #include "formats/metrics.h"
 #include "base/json/json_member.h"
 #include "base/text/str.h"
@@ -9,22 +8,12 @@
 #include <string.h>
 
 /* True if the line contains the text `mark`. Lines without `mark` need no parsing. */
-static bool has_key(const metrics_lines *l, const char *mark) {
+static bool has_text(const metrics_lines *l, const char *mark) {
     return l->line && memmem(l->line, (size_t)l->length, mark, strlen(mark));
 }
 
 /* ---- series ---- */
 
-static ott_status reserve_point(metrics_series *s) {
-    if (s->count < s->capacity) return OTT_OK;
-    int64_t capacity = s->capacity ? 2 * s->capacity : 64, bytes = capacity * (int64_t)sizeof *s->step;
-    TRY(mem_grow(s->account, MEM_OTHER, bytes, "a metrics series", &s->step));
-    TRY(mem_grow(s->account, MEM_OTHER, bytes, "a metrics series", &s->value));
-    s->capacity = capacity;
-    return OTT_OK;
-}
-
-/* Removes every second point. */
 static void halve_series(metrics_series *s) {
     int64_t kept = 0;
     for (int64_t i = 0; i < s->count; i += 2, kept++) {
@@ -44,7 +33,9 @@ static ott_status add_point(metrics_series *s, thinning *t, int64_t step, const 
     if (!json_is_number(value) && !json_is_null(value)) return OTT_OK;
     if (t->extra) s->count--;
     for (; s->count == METRICS_MOST_POINTS; t->stride *= 2) halve_series(s);
-    TRY(reserve_point(s));
+    int64_t capacity = s->capacity;
+    TRY(mem_reserve(s->account, MEM_OTHER, s->count + 1, "a metrics series", &capacity, &s->step));
+    TRY(mem_reserve(s->account, MEM_OTHER, s->count + 1, "a metrics series", &s->capacity, &s->value));
     s->step[s->count] = step;
     s->value[s->count++] = json_is_number(value) ? json_number_value(value) : (double)NAN;
     t->extra = t->seen++ % t->stride != 0;
@@ -63,7 +54,7 @@ static ott_status read_series(metrics_lines *l, const char *const *keys, int cou
     for (;;) {
         TRY(metrics_lines_next(l, &more));
         if (!more) return OTT_OK;
-        if (has_key(l, "\"module\":")) continue;
+        if (has_text(l, "\"module\":")) continue;
         TRY(metrics_lines_parse(l, &object, &step));
         ott_status status = OTT_OK;
         for (int i = 0; object && status == OTT_OK && i < count; i++)
@@ -130,20 +121,13 @@ static ott_status intern_word(health_reader *r, const char *text, const char **o
     return *out = r->words[i], OTT_OK;
 }
 
-static ott_status reserve_module(metrics_health *h) {
-    if (h->module_count < h->module_capacity) return OTT_OK;
-    int64_t capacity = h->module_capacity ? 2 * h->module_capacity : 64;
-    TRY(mem_grow(h->account, MEM_OTHER, capacity * (int64_t)sizeof *h->modules, "module names", &h->modules));
-    h->module_capacity = capacity;
-    return OTT_OK;
-}
-
 static ott_status find_or_add_module(health_reader *r, const char *name, int64_t *index) {
     metrics_health *h = r->h;
     const json_t *known = json_object_get(r->indices, name);
     if (known) return *index = json_integer_value(known), OTT_OK;
     if (h->module_count == METRICS_MOST_MODULES) return fail_line(r, "modules", METRICS_MOST_MODULES);
-    TRY(reserve_module(h));
+    TRY(mem_reserve(h->account, MEM_OTHER, h->module_count + 1, "module names", &h->module_capacity,
+                    &h->modules));
     TRY(copy_name(h->names, name, &h->modules[h->module_count].name));
     if (json_object_set_new(r->indices, name, json_integer(h->module_count)) != 0)
         return status_fail(OTT_ERR_MEMORY, "out of memory: the modules of %s", r->lines.file.path);
@@ -161,25 +145,6 @@ static void halve_measurements(metrics_health *h) {
     memmove(h->uses + kept, h->uses + h->last, (size_t)(h->count - h->last) * sizeof *h->uses);
     h->count -= h->last - kept;
     h->last = kept;
-}
-
-static ott_status reserve_use(health_reader *r) {
-    metrics_health *h = r->h;
-    for (; h->count == METRICS_MOST_USES && h->last > 0; r->stride *= 2) halve_measurements(h);
-    if (h->count == METRICS_MOST_USES) return fail_line(r, "uses of tensors at one step", METRICS_MOST_USES);
-    if (h->count < h->capacity) return OTT_OK;
-    int64_t capacity = h->capacity ? 2 * h->capacity : 256;
-    TRY(mem_grow(h->account, MEM_OTHER, capacity * (int64_t)sizeof *h->uses, "measured uses of tensors",
-                 &h->uses));
-    h->capacity = capacity;
-    return OTT_OK;
-}
-
-static void begin_measurement(health_reader *r) {
-    metrics_health *h = r->h;
-    if (h->measurements % r->stride != 0) h->count = h->last;
-    h->last = h->count;
-    h->measurements++;
 }
 
 /* Returns a member of a health line; NULL if it is no string or longer than METRICS_NAME_BYTES. */
@@ -205,8 +170,14 @@ static ott_status add_use(health_reader *r, const json_t *object, int64_t step) 
     TRY(intern_word(r, tensor, &use.tensor));
     TRY(intern_word(r, gemm, &use.gemm));
     TRY(intern_word(r, format, &use.format));
-    if (h->count == 0 || h->uses[h->last].step != step) begin_measurement(r);
-    TRY(reserve_use(r));
+    if (h->count == 0 || h->uses[h->last].step != step) {
+        if (h->measurements % r->stride != 0) h->count = h->last;
+        h->last = h->count;
+        h->measurements++;
+    }
+    for (; h->count == METRICS_MOST_USES && h->last > 0; r->stride *= 2) halve_measurements(h);
+    if (h->count == METRICS_MOST_USES) return fail_line(r, "uses of tensors at one step", METRICS_MOST_USES);
+    TRY(mem_reserve(h->account, MEM_OTHER, h->count + 1, "measured uses of tensors", &h->capacity, &h->uses));
     h->modules[use.module].last_step = step;
     h->uses[h->count++] = use;
     h->complete = false;
@@ -221,7 +192,7 @@ static ott_status read_health_lines(health_reader *r) {
         TRY(metrics_lines_next(&r->lines, &more));
         if (!more) return OTT_OK;
         r->h->complete = true;
-        if (!has_key(&r->lines, "\"module\":") || !has_key(&r->lines, "\"sqnr_db\"")) continue;
+        if (!has_text(&r->lines, "\"module\":") || !has_text(&r->lines, "\"sqnr_db\"")) continue;
         TRY(metrics_lines_parse(&r->lines, &object, &step));
         ott_status status = object ? add_use(r, object, step) : OTT_OK;
         json_decref(object);

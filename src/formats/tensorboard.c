@@ -1,17 +1,14 @@
-/*
- * formats/tensorboard: event files. A record is a length (8 bytes), a masked CRC of the length, the data (one
- * protocol buffer) and a masked CRC of the data. Sources: TensorFlow's core/lib/io/record_writer.cc and
- * core/util/event.proto.
- */
-#define _GNU_SOURCE /* declares O_CLOEXEC and gethostname */
+/* formats/tensorboard: event files. A record is a length (8 bytes), a masked CRC of the length, the data (one
+   protocol buffer) and a masked CRC of the data. Sources: TensorFlow's core/lib/io/record_writer.cc and
+   core/util/event.proto. */
 #include "formats/tensorboard.h"
 #include "base/clock.h"
 #include "base/file/file.h"
+#include "base/fmath.h"
 #include "base/text/str.h"
 #include <errno.h>
 #include <fcntl.h>
 #include <inttypes.h>
-#include <string.h>
 #include <unistd.h>
 
 struct tensorboard_writer {
@@ -23,51 +20,25 @@ struct tensorboard_writer {
     bool failed;
 };
 
-/* ---- protocol buffers ---- */
-
 /* A field's key in a protocol buffer: the field's number, and how its value is encoded. */
-#define FIELD(number, coding) (char)((number) << 3 | (coding))
+#define FIELD(number, coding) ((number) << 3 | (coding))
 enum { VARINT = 0, FIXED64 = 1, BYTES = 2, FIXED32 = 5 };
-
-static void append_little_endian(str *s, uint64_t x, int bytes) {
-    for (int i = 0; i < bytes; i++) str_append_bytes(s, &(char){(char)(x >> 8 * i)}, 1);
-}
 
 static void append_varint(str *s, uint64_t x) {
     for (; x >= 0x80; x >>= 7) str_append_bytes(s, &(char){(char)(x | 0x80)}, 1);
     str_append_bytes(s, &(char){(char)x}, 1);
 }
 
-static void append_key(str *s, char key) {
-    str_append_bytes(s, &key, 1);
-}
-
 static void append_bytes(str *s, int number, const char *bytes, int64_t count) {
-    append_key(s, FIELD(number, BYTES));
+    append_varint(s, FIELD((uint64_t)number, BYTES));
     append_varint(s, (uint64_t)count);
     str_append_bytes(s, bytes, count);
 }
 
-static void append_double(str *s, int number, double x) {
-    uint64_t bits;
-    memcpy(&bits, &x, sizeof bits);
-    append_key(s, FIELD(number, FIXED64));
-    append_little_endian(s, bits, 8);
+static void append_fixed(str *s, int number, uint64_t bits, int bytes) {
+    append_varint(s, FIELD((uint64_t)number, bytes == 8 ? FIXED64 : FIXED32));
+    str_append_little(s, bits, bytes);
 }
-
-static void append_float(str *s, int number, float x) {
-    uint32_t bits;
-    memcpy(&bits, &x, sizeof bits);
-    append_key(s, FIELD(number, FIXED32));
-    append_little_endian(s, bits, 4);
-}
-
-static void append_integer(str *s, int number, int64_t x) {
-    append_key(s, FIELD(number, VARINT));
-    append_varint(s, (uint64_t)x);
-}
-
-/* ---- records ---- */
 
 static uint32_t masked_crc(const void *data, int64_t bytes) {
     uint32_t crc = file_crc32c(0, data, bytes);
@@ -76,17 +47,22 @@ static uint32_t masked_crc(const void *data, int64_t bytes) {
 
 static void append_record(str *s, const str *data) {
     int64_t begin = s->length;
-    append_little_endian(s, (uint64_t)data->length, 8);
+    str_append_little(s, (uint64_t)data->length, 8);
     if (s->failed) return;
-    append_little_endian(s, masked_crc(s->text + begin, 8), 4);
+    str_append_little(s, masked_crc(s->text + begin, 8), 4);
     str_append_bytes(s, data->text, data->length);
-    append_little_endian(s, masked_crc(data->text, data->length), 4);
+    str_append_little(s, masked_crc(data->text, data->length), 4);
 }
 
 static void begin_event(tensorboard_writer *w, int64_t step) {
+    double now = clock_wall();
+    uint64_t bits;
+    memcpy(&bits, &now, sizeof bits);
     w->event.length = 0;
-    append_double(&w->event, 1, clock_wall());
-    if (step != 0) append_integer(&w->event, 2, step);
+    append_fixed(&w->event, 1, bits, 8);
+    if (step == 0) return;
+    append_varint(&w->event, FIELD(2, VARINT));
+    append_varint(&w->event, (uint64_t)step);
 }
 
 static ott_status finish_event(tensorboard_writer *w) {
@@ -95,10 +71,8 @@ static ott_status finish_event(tensorboard_writer *w) {
     return str_finish(&w->queue);
 }
 
-/* ---- the file ---- */
-
 /* Creates events.out.tfevents.TIME.HOST.PID; appends a number if the name exists. */
-static ott_status make_file(tensorboard_writer *w, const char *folder) {
+static ott_status make_event_file(tensorboard_writer *w, const char *folder) {
     char host[128];
     if (gethostname(host, sizeof host) != 0) strcpy(host, "localhost");
     host[sizeof host - 1] = '\0';
@@ -139,7 +113,7 @@ ott_status tensorboard_open(mem *account, const char *folder, int64_t first_step
     TRY(mem_alloc(account, MEM_OTHER, sizeof(tensorboard_writer), "a TensorBoard writer", &w));
     *w = (tensorboard_writer){.account = account, .descriptor = -1};
     w->path.account = w->queue.account = w->event.account = w->summary.account = w->value.account = account;
-    TRY_OUT(make_file(w, folder));
+    TRY_OUT(make_event_file(w, folder));
     TRY_OUT(write_preamble(w, first_step));
     *out = w;
 out:
@@ -158,7 +132,7 @@ ott_status tensorboard_scalar(tensorboard_writer *w, int64_t step, const char *t
     if (w->failed) return fail_earlier(w);
     w->value.length = w->summary.length = 0;
     append_bytes(&w->value, 1, tag, (int64_t)strlen(tag));
-    append_float(&w->value, 2, value);
+    append_fixed(&w->value, 2, fmath_bits(value), 4);
     TRY(str_finish(&w->value));
     append_bytes(&w->summary, 1, w->value.text, w->value.length);
     TRY(str_finish(&w->summary));

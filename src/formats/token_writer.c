@@ -1,10 +1,9 @@
 /* formats/token_writer: the writer. The header is written last, because it has the number of tokens. */
 #include "formats/token_writer.h"
 #include "base/file/file.h"
+#include "base/little.h"
 #include "base/staging.h"
 #include <inttypes.h>
-#include <limits.h>
-#include <string.h>
 #include <sys/stat.h>
 
 enum { HEADER = 1024, MAGIC = 20240801, VERSION = 7 };
@@ -16,39 +15,29 @@ struct token_writer {
     char target[PATH_MAX]; /* path of the file, for messages */
 };
 
-static ott_status check_target(token_writer *w, const char *path) {
+static ott_status check_token_target(token_writer *w, const char *path) {
     struct stat info;
-    if (strlen(path) >= PATH_MAX)
-        return status_fail(OTT_ERR_ARGUMENT, "%.60s...: the path is too long", path);
-    strcpy(w->target, path);
+    TRY(file_path(w->target, "%s", path));
     if (stat(path, &info) != 0 || S_ISREG(info.st_mode)) return OTT_OK;
     return status_fail(OTT_ERR_ARGUMENT, "%s: is %s, not a file", path,
                        S_ISDIR(info.st_mode) ? "a folder" : "a device");
 }
 
-static ott_status begin_file(token_writer *w, const char *path) {
-    static const char nothing[HEADER];
-    TRY(check_target(w, path));
-    TRY(staging_remove_stale(w->account, path));
-    TRY(file_writer_open_output(w->account, path, &w->file));
-    return file_writer_append(w->file, nothing, HEADER);
-}
-
 ott_status token_writer_open(mem *account, const char *path, token_writer **out) {
+    static const char nothing[HEADER];
     token_writer *w;
+    ott_status status;
     *out = NULL;
     TRY(mem_alloc(account, MEM_OTHER, sizeof(token_writer), "token file", &w));
     w->account = account;
-    ott_status status = begin_file(w, path);
-    if (status != OTT_OK) return token_writer_abandon(w), status;
-    return *out = w, OTT_OK;
-}
-
-static void put_little(unsigned char *to, uint32_t value) {
-    to[0] = (unsigned char)value;
-    to[1] = (unsigned char)(value >> 8);
-    to[2] = (unsigned char)(value >> 16);
-    to[3] = (unsigned char)(value >> 24);
+    TRY_OUT(check_token_target(w, path));
+    TRY_OUT(staging_remove_stale(account, path));
+    TRY_OUT(file_writer_open_output(account, path, &w->file));
+    TRY_OUT(file_writer_append(w->file, nothing, HEADER));
+    *out = w;
+out:
+    if (status != OTT_OK) token_writer_abandon(w);
+    return status;
 }
 
 ott_status token_writer_append(token_writer *w, const int32_t *tokens, int64_t count) {
@@ -63,7 +52,7 @@ ott_status token_writer_append(token_writer *w, const int32_t *tokens, int64_t c
             if (tokens[done + i] < 0)
                 return status_fail(OTT_ERR_ARGUMENT, "%s: token %" PRId64 " is %d", w->target,
                                    w->count + done + i, tokens[done + i]);
-            put_little(bytes + 4 * i, (uint32_t)tokens[done + i]);
+            little_store(bytes + 4 * i, (uint32_t)tokens[done + i], 4);
         }
         TRY(file_writer_append(w->file, bytes, 4 * part));
     }
@@ -77,15 +66,13 @@ int64_t token_writer_count(const token_writer *w) {
 
 ott_status token_writer_commit(token_writer *w) {
     unsigned char words[12];
-    put_little(words, MAGIC);
-    put_little(words + 4, VERSION);
-    put_little(words + 8, (uint32_t)w->count);
+    little_store(words, MAGIC, 4);
+    little_store(words + 4, VERSION, 4);
+    little_store(words + 8, (uint64_t)w->count, 4);
     ott_status status = file_writer_patch(w->file, 0, words, sizeof words);
-    if (status == OTT_OK) {
-        status = file_writer_commit(w->file);
-        w->file = NULL;
-    }
-    token_writer_abandon(w);
+    if (status != OTT_OK) return token_writer_abandon(w), status;
+    status = file_writer_commit(w->file);
+    mem_free(w->account, w);
     return status;
 }
 

@@ -1,7 +1,5 @@
-/*
- * formats/token_writer: writes a token file when the number of tokens is not known in advance. Format:
- * llm.c's 20240801, a header of 256 int32 followed by uint32 tokens.
- */
+/* formats/token_writer: writes a token file when the number of tokens is not known in advance. Format:
+   llm.c's 20240801, a header of 256 int32 followed by uint32 tokens. */
 #ifndef FORMATS_TOKEN_WRITER_H
 #define FORMATS_TOKEN_WRITER_H
 

@@ -12,7 +12,7 @@ struct trace_writer {
     double origin;
 };
 
-static ott_status write_head(trace_writer *w, const char *process) {
+static ott_status write_trace_head(trace_writer *w, const char *process) {
     str text = {.account = w->account};
     str_append(&text, "{\"schemaVersion\":1,\"displayTimeUnit\":\"ms\",\"traceEvents\":[\n"
                       "{\"ph\":\"M\",\"name\":\"process_name\",\"pid\":0,\"tid\":0,\"args\":{\"name\":");
@@ -31,7 +31,7 @@ ott_status trace_open(mem *account, const char *path, const char *process, trace
     TRY(mem_alloc(account, MEM_OTHER, sizeof(trace_writer), "a trace", &w));
     *w = (trace_writer){.account = account, .origin = clock_seconds()};
     TRY_OUT(file_writer_open(account, path, &w->file));
-    TRY_OUT(write_head(w, process));
+    TRY_OUT(write_trace_head(w, process));
     *out = w;
     return OTT_OK;
 out:
@@ -64,10 +64,8 @@ ott_status trace_slice(trace_writer *w, int track, const char *name, const char 
 ott_status trace_commit(trace_writer *w) {
     static const char end[] = "\n]}\n";
     ott_status status = file_writer_append(w->file, end, sizeof end - 1);
-    if (status == OTT_OK)
-        status = file_writer_commit(w->file);
-    else
-        file_writer_abandon(w->file);
+    if (status != OTT_OK) return trace_abandon(w), status;
+    status = file_writer_commit(w->file);
     mem_free(w->account, w);
     return status;
 }

@@ -1,8 +1,6 @@
-/*
- * formats/trace: writes a Chrome trace, JSON for chrome://tracing and Perfetto, through one small buffer. The
- * viewer shows a rank as a process and a track as a thread. A slice is shown under the slice that contains
- * its time.
- */
+/* formats/trace: writes a Chrome trace, JSON for chrome://tracing and Perfetto, through one small buffer. The
+   viewer shows a rank as a process and a track as a thread. A slice is shown under the slice that contains
+   its time. */
 #ifndef FORMATS_TRACE_H
 #define FORMATS_TRACE_H
 

@@ -12,7 +12,7 @@ static ott_status curve_allocate(mem *account, int64_t capacity, curve *out) {
 }
 
 void curve_free(curve *c) {
-    if (c->x) mem_free(c->account, c->x);
+    mem_free(c->account, c->x);
     *c = (curve){.account = c->account};
 }
 

@@ -1,13 +1,13 @@
 /* report/inspect: lists tensors one after the other, because statistics of a large model take minutes. */
 #include "report/inspect.h"
+#include "base/json/json_write.h"
 #include "base/text/number.h"
 #include "formats/safetensors/format.h"
 #include "formats/safetensors/shards.h"
+#include "formats/safetensors/show.h"
 #include "fp8/cast.h"
 #include <inttypes.h>
-#include <stdio.h>
 #include <stdlib.h>
-#include <string.h>
 
 enum { BUFFER_FLOATS = 1 << 16 };
 
@@ -31,15 +31,6 @@ typedef struct moments {
     double least, most, mean, m2;
 } moments;
 
-/* Merges two sets of elements (Chan, Golub, LeVeque 1979). Accurate for any number of elements. */
-static void join_moments(moments *m, int64_t count, double mean, double m2) {
-    double total = (double)(m->finite + count), delta = mean - m->mean;
-    if (count == 0) return;
-    m->m2 += m2 + delta * delta * ((double)m->finite * (double)count / total);
-    m->mean += delta * ((double)count / total);
-    m->finite += count;
-}
-
 static ott_status add_values(void *user, int64_t first, int64_t count, const float *values) {
     moments *m = user;
     int64_t finite = 0;
@@ -59,7 +50,12 @@ static ott_status add_values(void *user, int64_t first, int64_t count, const flo
     double mean = finite > 0 ? sum / (double)finite : 0;
     for (int64_t i = 0; i < count; i++)
         if (isfinite(values[i])) m2 += (values[i] - mean) * (values[i] - mean);
-    join_moments(m, finite, mean, m2);
+    if (finite == 0) return OTT_OK;
+    /* merges two sets of elements (Chan, Golub, LeVeque 1979), accurately for any number of them */
+    double total = (double)(m->finite + finite), delta = mean - m->mean;
+    m->m2 += m2 + delta * delta * ((double)m->finite * (double)finite / total);
+    m->mean += delta * ((double)finite / total);
+    m->finite += finite;
     return OTT_OK;
 }
 
@@ -104,10 +100,6 @@ static void append_name(printer *p, const char *name) {
     }
 }
 
-static void append_json(printer *p, const char *text) {
-    str_append_json(&p->text, text, (int64_t)strlen(text));
-}
-
 /* ---- totals ---- */
 
 typedef struct format_total {
@@ -136,25 +128,7 @@ static totals sum_totals(const shards *model) {
     return t;
 }
 
-static int64_t file_bytes(const shards *model, int64_t file) {
-    const safetensors *f = shards_file(model, file);
-    int64_t bytes = 0;
-    for (int64_t i = 0; i < safetensors_count(f); i++) bytes += safetensors_at(f, i)->bytes;
-    return bytes;
-}
-
 /* ---- table ---- */
-
-enum { SHAPE_TEXT = 24 * SAFETENSORS_MAX_RANK }; /* a dimension has at most 19 digits */
-
-static const char *shape_text(const safetensors_entry *e, char out[SHAPE_TEXT]) {
-    int length = snprintf(out, SHAPE_TEXT, "[");
-    for (int i = 0; i < e->rank; i++)
-        length +=
-            snprintf(out + length, (size_t)(SHAPE_TEXT - length), "%s%" PRId64, i ? ", " : "", e->shape[i]);
-    snprintf(out + length, (size_t)(SHAPE_TEXT - length), "]");
-    return out;
-}
 
 static int wider(int a, size_t b) {
     return (size_t)a > b ? a : (int)b;
@@ -162,49 +136,36 @@ static int wider(int a, size_t b) {
 
 static void measure_columns(printer *p) {
     enum { MOST_WIDTH = 80 };
-    char shape[SHAPE_TEXT];
     p->name_width = (int)strlen("tensor");
     p->shape_width = (int)strlen("shape");
     for (int64_t i = 0; i < shards_count(p->model); i++) {
         const safetensors_entry *e = p->order[i]->entry;
         size_t length = strlen(e->name);
         p->name_width = wider(p->name_width, length < MOST_WIDTH ? length : MOST_WIDTH);
-        p->shape_width = wider(p->shape_width, strlen(shape_text(e, shape)));
+        p->shape_width = wider(p->shape_width, strlen(safetensors_show_shape(e->shape, e->rank).text));
     }
 }
 
-static void append_heading(printer *p) {
-    str_printf(&p->text, "%-*s  dtype    %-*s  %15s", p->name_width, "tensor", p->shape_width, "shape",
-               "bytes");
-    if (p->options->statistics)
-        str_printf(&p->text, "  %11s %11s %11s %11s %11s %7s %7s", "min", "max", "mean", "std", "zeros",
-                   "nan", "inf");
-    str_append(&p->text, shards_file_count(p->model) > 1 ? "  file\n" : "\n");
-}
-
-/* Formats a number with four significant digits; "-" for NaN. */
 static const char *four_digits(double x, char out[32]) {
     return isnan(x) ? strcpy(out, "-") : number_digits(x, 4, out);
 }
 
-static void append_moments(printer *p, const shard_tensor *t, const moments *m) {
-    figures f = show_moments(m, four_digits);
-    str_printf(&p->text, "  %11s %11s %11s %11s", f.least, f.most, f.mean, f.deviation);
-    if (shards_has_floats(t))
-        str_printf(&p->text, " %11" PRId64 " %7" PRId64 " %7" PRId64, m->zeros, m->nans, m->infinities);
-    else
-        str_printf(&p->text, " %11s %7s %7s", "-", "-", "-");
-}
-
-static void append_row(printer *p, const shard_tensor *t, const moments *m) {
+static void append_tensor_row(printer *p, const shard_tensor *t, const moments *m) {
     const safetensors_entry *e = t->entry;
-    char bytes[32], shape[SHAPE_TEXT];
+    char bytes[32];
     int64_t end = p->text.length + p->name_width;
     append_name(p, e->name);
     while (!p->text.failed && p->text.length < end) str_append(&p->text, " ");
-    str_printf(&p->text, "  %-7s  %-*s  %15s", e->format, p->shape_width, shape_text(e, shape),
-               str_commas(e->bytes, bytes));
-    if (p->options->statistics) append_moments(p, t, m);
+    str_printf(&p->text, "  %-7s  %-*s  %15s", e->format, p->shape_width,
+               safetensors_show_shape(e->shape, e->rank).text, str_commas(e->bytes, bytes));
+    if (p->options->statistics) {
+        figures f = show_moments(m, four_digits);
+        str_printf(&p->text, "  %11s %11s %11s %11s", f.least, f.most, f.mean, f.deviation);
+        if (shards_has_floats(t))
+            str_printf(&p->text, " %11" PRId64 " %7" PRId64 " %7" PRId64, m->zeros, m->nans, m->infinities);
+        else
+            str_printf(&p->text, " %11s %7s %7s", "-", "-", "-");
+    }
     if (shards_file_count(p->model) > 1) str_printf(&p->text, "  %s", shards_file_name(p->model, t->file));
     str_append(&p->text, "\n");
 }
@@ -223,7 +184,7 @@ static void append_total(printer *p, const format_total *t, const char *label) {
 }
 
 /* Prints the metadata of each file. For later files prints only what differs from the first file. */
-static void append_metadata(printer *p) {
+static void append_model_metadata(printer *p) {
     for (int64_t file = 0; file < shards_file_count(p->model); file++) {
         int64_t count;
         const safetensors_pair *pairs = safetensors_metadata_pairs(shards_file(p->model, file), &count);
@@ -239,17 +200,22 @@ static void append_metadata(printer *p) {
     }
 }
 
-static ott_status print_table(printer *p) {
+static ott_status print_tensors(printer *p) {
     totals sum = sum_totals(p->model);
     moments m = {0};
     measure_columns(p);
-    append_metadata(p);
+    append_model_metadata(p);
     if (p->text.length > 0) str_append(&p->text, "\n");
-    append_heading(p);
+    str_printf(&p->text, "%-*s  dtype    %-*s  %15s", p->name_width, "tensor", p->shape_width, "shape",
+               "bytes");
+    if (p->options->statistics)
+        str_printf(&p->text, "  %11s %11s %11s %11s %11s %7s %7s", "min", "max", "mean", "std", "zeros",
+                   "nan", "inf");
+    str_append(&p->text, shards_file_count(p->model) > 1 ? "  file\n" : "\n");
     for (int64_t i = 0; i < shards_count(p->model); i++) {
         TRY(flush_lines(p));
         if (p->options->statistics) TRY(measure_moments(p, p->order[i], &m));
-        append_row(p, p->order[i], &m);
+        append_tensor_row(p, p->order[i], &m);
     }
     str_append(&p->text, "\n");
     for (int i = 0; i < SAFETENSORS_FORMATS; i++)
@@ -261,62 +227,60 @@ static ott_status print_table(printer *p) {
 /* ---- JSON ---- */
 
 static void append_json_files(printer *p) {
+    str *out = &p->text;
     for (int64_t file = 0; file < shards_file_count(p->model); file++) {
-        int64_t count;
-        const safetensors_pair *pairs = safetensors_metadata_pairs(shards_file(p->model, file), &count);
-        str_append(&p->text, file ? ",\n    {\"name\": " : "\n    {\"name\": ");
-        append_json(p, shards_file_name(p->model, file));
-        str_printf(&p->text, ", \"bytes\": %" PRId64 ", \"metadata\": {", file_bytes(p->model, file));
-        for (int64_t i = 0; i < count; i++) {
-            str_append(&p->text, i ? ", " : "");
-            append_json(p, pairs[i].key);
-            str_append(&p->text, ": ");
-            append_json(p, pairs[i].value);
-        }
-        str_append(&p->text, "}}");
+        const safetensors *f = shards_file(p->model, file);
+        int64_t count, bytes = 0;
+        const safetensors_pair *pairs = safetensors_metadata_pairs(f, &count);
+        for (int64_t i = 0; i < safetensors_count(f); i++) bytes += safetensors_at(f, i)->bytes;
+        str_append(out, file ? ",\n    {" : "\n    {");
+        json_write_text(out, "name", shards_file_name(p->model, file));
+        json_write_integer(out, "bytes", bytes);
+        json_write_open(out, "metadata", "{");
+        for (int64_t i = 0; i < count; i++) json_write_text(out, pairs[i].key, pairs[i].value);
+        str_append(out, "}}");
     }
-}
-
-static void append_json_moments(printer *p, const shard_tensor *t, const moments *m) {
-    figures f = show_moments(m, number_json);
-    if (!shards_has_floats(t)) {
-        str_append(&p->text, ", \"statistics\": null");
-        return;
-    }
-    str_printf(&p->text,
-               ", \"statistics\": {\"min\": %s, \"max\": %s, \"mean\": %s, \"std\": %s, \"zeros\": %" PRId64
-               ", \"nan\": %" PRId64 ", \"inf\": %" PRId64 "}",
-               f.least, f.most, f.mean, f.deviation, m->zeros, m->nans, m->infinities);
 }
 
 static void append_json_tensor(printer *p, const shard_tensor *t, const moments *m) {
-    char shape[SHAPE_TEXT];
     const safetensors_entry *e = t->entry;
-    str_append(&p->text, "{\"name\": ");
-    append_json(p, e->name);
-    str_printf(&p->text, ", \"dtype\": \"%s\", \"shape\": %s, \"bytes\": %" PRId64 ", \"file\": ", e->format,
-               shape_text(e, shape), e->bytes);
-    append_json(p, shards_file_name(p->model, t->file));
-    if (p->options->statistics) append_json_moments(p, t, m);
-    str_append(&p->text, "}");
+    str *out = &p->text;
+    str_append(out, "{");
+    json_write_text(out, "name", e->name);
+    json_write_text(out, "dtype", e->format);
+    json_write_open(out, "shape", safetensors_show_shape(e->shape, e->rank).text);
+    json_write_integer(out, "bytes", e->bytes);
+    json_write_text(out, "file", shards_file_name(p->model, t->file));
+    if (p->options->statistics && shards_has_floats(t)) {
+        figures f = show_moments(m, number_json);
+        json_write_open(out, "statistics", "{");
+        str_printf(out, "\"min\": %s, \"max\": %s, \"mean\": %s, \"std\": %s", f.least, f.most, f.mean,
+                   f.deviation);
+        json_write_integer(out, "zeros", m->zeros);
+        json_write_integer(out, "nan", m->nans);
+        json_write_integer(out, "inf", m->infinities);
+        str_append(out, "}");
+    } else if (p->options->statistics)
+        json_write_open(out, "statistics", "null");
+    str_append(out, "}");
 }
 
-static void append_json_total(printer *p, const format_total *t) {
-    str_printf(&p->text, "{\"tensors\": %" PRId64 ", \"elements\": %" PRId64 ", \"bytes\": %" PRId64 "}",
-               t->tensors, t->elements, t->bytes);
+static void append_json_total(const format_total *t, str *out) {
+    json_write_integer(out, "tensors", t->tensors);
+    json_write_integer(out, "elements", t->elements);
+    json_write_integer(out, "bytes", t->bytes);
+    str_append(out, "}");
 }
 
 static void append_json_totals(printer *p) {
     totals sum = sum_totals(p->model);
-    const char *separator = "";
-    str_append(&p->text, "\n  ],\n  \"total\": ");
-    append_json_total(p, &sum.all);
+    str_append(&p->text, "\n  ],\n  \"total\": {");
+    append_json_total(&sum.all, &p->text);
     str_append(&p->text, ",\n  \"dtypes\": {");
     for (int i = 0; i < SAFETENSORS_FORMATS; i++) {
         if (sum.by_format[i].tensors == 0) continue;
-        str_printf(&p->text, "%s\"%s\": ", separator, sum.by_format[i].format);
-        append_json_total(p, &sum.by_format[i]);
-        separator = ", ";
+        json_write_open(&p->text, sum.by_format[i].format, "{");
+        append_json_total(&sum.by_format[i], &p->text);
     }
     str_append(&p->text, "}\n}\n");
 }
@@ -324,7 +288,7 @@ static void append_json_totals(printer *p) {
 static ott_status print_listing_json(printer *p) {
     moments m = {0};
     str_append(&p->text, "{\n  \"path\": ");
-    append_json(p, shards_path(p->model));
+    str_append_json(&p->text, shards_path(p->model), (int64_t)strlen(shards_path(p->model)));
     str_append(&p->text, ",\n  \"files\": [");
     append_json_files(p);
     str_append(&p->text, "\n  ],\n  \"tensors\": [");
@@ -340,16 +304,16 @@ static ott_status print_listing_json(printer *p) {
 
 /* ---- order ---- */
 
-static bool is_digit(char c) {
+static bool is_decimal(char c) {
     return c >= '0' && c <= '9';
 }
 
 /* Compares runs of digits as numbers, so that layer 9 comes before layer 10. */
 static int compare_natural(const char *a, const char *b) {
     while (*a && *b) {
-        if (is_digit(*a) && is_digit(*b)) {
-            while (*a == '0' && is_digit(a[1])) a++;
-            while (*b == '0' && is_digit(b[1])) b++;
+        if (is_decimal(*a) && is_decimal(*b)) {
+            while (*a == '0' && is_decimal(a[1])) a++;
+            while (*b == '0' && is_decimal(b[1])) b++;
             size_t x = strspn(a, "0123456789"), y = strspn(b, "0123456789");
             int order = x != y ? (x < y ? -1 : 1) : memcmp(a, b, x);
             if (order != 0) return order;
@@ -379,10 +343,10 @@ static ott_status print_model(printer *p) {
     TRY(mem_alloc_array(p->account, MEM_OTHER, count, sizeof *p->order, "tensors to show", &p->order));
     for (int64_t i = 0; i < count; i++) p->order[i] = shards_at(p->model, i);
     qsort(p->order, (size_t)count, sizeof *p->order, compare_tensors);
-    if (p->options->statistics) {
-        TRY(mem_alloc(p->account, MEM_OTHER, BUFFER_FLOATS * sizeof(float), "statistics buffer", &p->buffer));
-    }
-    return p->options->json ? print_listing_json(p) : print_table(p);
+    if (p->options->statistics)
+        TRY(mem_alloc_array(p->account, MEM_OTHER, BUFFER_FLOATS, sizeof(float), "statistics buffer",
+                            &p->buffer));
+    return p->options->json ? print_listing_json(p) : print_tensors(p);
 }
 
 ott_status inspect_print(mem *account, const char *path, const inspect_options *options, inspect_sink sink,

@@ -3,12 +3,10 @@
 #include "report/page.h"
 
 static void append_runs(const report *r, int row, str *out) {
-    json_write_key(out, "runs");
-    str_append(out, "[");
+    json_write_open(out, "runs", "[");
     for (int i = 0; i < r->rows[row].count; i++) {
         const report_run_data *run = report_row_run(r, row, i);
-        json_write_key(out, NULL);
-        str_append(out, "{");
+        json_write_open(out, NULL, "{");
         json_write_text(out, "folder", run->folder);
         json_write_text(out, "label", run->summary.label);
         if (run->seeded) json_write_integer(out, "seed", run->seed);

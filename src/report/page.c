@@ -1,19 +1,14 @@
-/*
- * report/page: fills the template page.html with the data of the runs. Every "<" in the data is escaped, so
- * that a text of a run cannot end the script element.
- */
+/* report/page: fills the template page.html with the data of the runs. Every "<" in the data is escaped, so
+   that a text of a run cannot end the script element. */
 #include "base/json/json_write.h"
 #include "base/text/number.h"
 #include "report/page.h"
-#include "report/curve.h"
 #include <stdio.h>
 #include <string.h>
 
 #define DATA_MARK "@DATA@"
 
 enum { MOST_POINTS = 700 }; /* a page cannot show more points of a curve */
-
-/* ---- curves ---- */
 
 static void append_point(const curve *c, int64_t i, str *out) {
     char x[32], y[32];
@@ -36,8 +31,7 @@ static void append_extremes(const curve *c, int64_t begin, int64_t end, str *out
 void report_append_curve(const char *name, const curve *c, str *out) {
     int64_t groups = c->count > MOST_POINTS ? MOST_POINTS / 2 : c->count;
     if (c->count == 0) return;
-    json_write_key(out, name);
-    str_append(out, "[");
+    json_write_open(out, name, "[");
     if (groups < c->count) append_point(c, 0, out);
     for (int64_t g = 0; g < groups; g++)
         append_extremes(c, g * c->count / groups, (g + 1) * c->count / groups, out);
@@ -72,8 +66,7 @@ out:
 /* Appends the loss curves. Omits the curve without smoothing if smoothing does not change it. */
 static ott_status append_curves(const report *r, int row, str *out) {
     curve logged = {0};
-    json_write_key(out, "curves");
-    str_append(out, "{");
+    json_write_open(out, "curves", "{");
     TRY(curve_row_mean(r, row, REPORT_LOSS, &logged));
     if (curve_half_window(logged.count) > 0) report_append_curve("logged_loss", &logged, out);
     curve_free(&logged);
@@ -85,9 +78,6 @@ static ott_status append_curves(const report *r, int row, str *out) {
     return OTT_OK;
 }
 
-/* ---- rows ---- */
-
-/* Appends the full verdict, or the differences that prevent one. */
 static ott_status append_note(const report *r, int row, str *out) {
     const char *differs = r->rows[row].differs;
     str note = {.account = r->account};
@@ -102,7 +92,7 @@ static ott_status append_note(const report *r, int row, str *out) {
     return status;
 }
 
-static ott_status append_row(const report *r, int row, str *out) {
+static ott_status append_row_data(const report *r, int row, str *out) {
     const report_run_data *run = report_row_run(r, row, 0);
     str_append(out, row ? ",\n{" : "\n{");
     report_append_row(r, row, out);
@@ -121,21 +111,17 @@ static ott_status append_data(const report *r, const char *title, str *out) {
     snprintf(runs, sizeof runs, "%d runs compared", r->count);
     json_write_text(out, "title", title ? title : r->row_count == 1 ? r->rows[0].mean.label : runs);
     json_write_text(out, "reference", report_reference_name(r));
-    json_write_key(out, "format_sqnr");
-    str_append(out, "{");
+    json_write_open(out, "format_sqnr", "{");
     json_write_real(out, "e4m3", report_format_sqnr("e4m3"));
     json_write_real(out, "e5m2", report_format_sqnr("e5m2"));
     str_append(out, "}");
-    json_write_key(out, "rows");
-    str_append(out, "[");
-    for (int i = 0; i < r->row_count; i++) TRY(append_row(r, i, out));
+    json_write_open(out, "rows", "[");
+    for (int i = 0; i < r->row_count; i++) TRY(append_row_data(r, i, out));
     str_append(out, "\n]}");
     return str_finish(out);
 }
 
-/* ---- the page ---- */
-
-static void append_inert(const char *json, str *out) {
+static void append_escaped_data(const char *json, str *out) {
     for (size_t plain; *json; json += plain + (json[plain] == '<')) {
         plain = strcspn(json, "<");
         str_append_bytes(out, json, (int64_t)plain);
@@ -149,7 +135,7 @@ ott_status report_html(const report *r, const char *title, str *out) {
     ott_status status = append_data(r, title, &data);
     if (status == OTT_OK) {
         str_append_bytes(out, report_page_template, mark - report_page_template);
-        append_inert(data.text, out);
+        append_escaped_data(data.text, out);
         str_append(out, mark + strlen(DATA_MARK));
         status = str_finish(out);
     }

@@ -1,7 +1,5 @@
-/*
- * report/page_health: FP8 measurements for the page: a heat map with the lowest SQNR of each module in each
- * measurement, the worst uses of the last measurement, and the modules that left FP8.
- */
+/* report/page_health: FP8 measurements for the page: a heat map with the lowest SQNR of each module in each
+   measurement, the worst uses of the last measurement, and the modules that left FP8. */
 #include "base/json/json_write.h"
 #include "base/text/number.h"
 #include "report/page.h"
@@ -22,8 +20,6 @@ typedef struct heat_map {
     /* [rows][columns]: the use with the lowest SQNR in the row's module at the column's steps; NULL: none */
     const metrics_use **lowest;
 } heat_map;
-
-/* ---- heat map ---- */
 
 static bool begins_measurement(const metrics_health *h, int64_t use) {
     return use == 0 || h->uses[use].step != h->uses[use - 1].step;
@@ -90,15 +86,12 @@ static ott_status fill_map(heat_map *m) {
     return OTT_OK;
 }
 
-/* ---- JSON ---- */
-
 static void append_json_number(const char *key, double value, str *out) {
     char text[32];
     json_write_key(out, key);
     str_append(out, isfinite(value) ? number_digits(value, 6, text) : "null");
 }
 
-/* Appends the members of a metrics_use as JSON, without its module and step. */
 static void append_use_json(const metrics_use *use, str *out) {
     json_write_text(out, "tensor", use->tensor);
     json_write_text(out, "gemm", use->gemm);
@@ -109,7 +102,7 @@ static void append_use_json(const metrics_use *use, str *out) {
         append_json_number("sqnr_db", use->sqnr_db, out);
 }
 
-static void append_cell(const metrics_use *use, str *out) {
+static void append_cell_json(const metrics_use *use, str *out) {
     json_write_key(out, NULL);
     str_append(out, use ? "{" : "null");
     if (!use) return;
@@ -121,15 +114,14 @@ static void append_cell(const metrics_use *use, str *out) {
 static void append_map(const heat_map *m, str *out) {
     json_write_integer(out, "measurements", m->health->measurements);
     json_write_integer(out, "left_out", m->left_out);
-    json_write_key(out, "steps");
-    str_append(out, "[");
+    json_write_open(out, "steps", "[");
     for (int i = 0; i < m->columns; i++) json_write_integer(out, NULL, m->step[i]);
     str_append(out, "], \"modules\": [");
     for (int i = 0; i < m->rows; i++) json_write_text(out, NULL, m->health->modules[m->module[i]].name);
     str_append(out, "], \"cells\": [");
     for (int i = 0; i < m->rows; i++) {
         str_append(out, i ? ",\n[" : "\n[");
-        for (int k = 0; k < m->columns; k++) append_cell(m->lowest[i * m->columns + k], out);
+        for (int k = 0; k < m->columns; k++) append_cell_json(m->lowest[i * m->columns + k], out);
         str_append(out, "]");
     }
     str_append(out, "]");
@@ -141,8 +133,7 @@ static ott_status append_worst_json(const metrics_health *h, str *out) {
     TRY(report_worst_uses(h->account, h, &worst, &count));
     json_write_integer(out, "last_step", h->uses[h->last].step);
     json_write_integer(out, "more_uses", count > MOST_USES ? count - MOST_USES : 0);
-    json_write_key(out, "worst");
-    str_append(out, "[");
+    json_write_open(out, "worst", "[");
     for (int64_t i = 0; i < count && i < MOST_USES; i++) {
         str_append(out, i ? ",\n{" : "\n{");
         json_write_text(out, "module", h->modules[worst[i]->module].name);
@@ -162,12 +153,10 @@ static ott_status append_worst_json(const metrics_health *h, str *out) {
 static void append_left_json(const report_run_data *run, str *out) {
     const metrics_module *modules = run->health.modules;
     int64_t count = 0;
-    json_write_key(out, "left");
-    str_append(out, "[");
+    json_write_open(out, "left", "[");
     for (int64_t i = report_next_left_fp8(run, 0); i >= 0; i = report_next_left_fp8(run, i + 1)) {
         if (count++ >= MOST_LEFT) continue;
-        json_write_key(out, NULL);
-        str_append(out, "{");
+        json_write_open(out, NULL, "{");
         json_write_text(out, "module", modules[i].name);
         json_write_integer(out, "step", modules[i].last_step);
         str_append(out, "}");
@@ -183,8 +172,7 @@ ott_status report_append_health(const report *r, int row, str *out) {
     TRY(arena_open(r->account, MEM_OTHER, &m.memory));
     ott_status status = fill_map(&m);
     if (status == OTT_OK) {
-        json_write_key(out, "health");
-        str_append(out, "{");
+        json_write_open(out, "health", "{");
         append_map(&m, out);
         append_left_json(run, out);
         status = append_worst_json(m.health, out);

@@ -1,7 +1,6 @@
-/*
- * report/plot: plots the training loss in a terminal. Curves consist of braille characters with 2 x 4 dots.
- * Some characters of a curve show its run's letter instead, so that runs can be distinguished without colour.
- */
+/* report/plot: plots the training loss in a terminal. Curves consist of braille characters with 2 x 4
+   dots. Some characters of a curve show its run's letter instead, so that runs can be distinguished
+   without colour. */
 #include "report/axis.h"
 #include "report/curve.h"
 #include <math.h>
@@ -42,15 +41,6 @@ static void find_range(plot *p) {
     p->y = axis_choose(low_y, high_y, (p->rows + 1) / 2);
 }
 
-static ott_status load_curves(plot *p) {
-    for (int i = 0; i < p->runs; i++) {
-        curve *c = &p->curves[i];
-        TRY(curve_row_mean(p->r, i, REPORT_LOSS, c));
-        TRY(curve_smooth(c, curve_half_window(c->count)));
-    }
-    return OTT_OK;
-}
-
 /* ---- dots ---- */
 
 /* [row][column]: bit of each dot of a braille character, to be added to U+2800. */
@@ -62,7 +52,7 @@ static void set_dot(plot *p, int run, int x, int y) {
     c->runs |= UINT32_C(1) << run;
 }
 
-static int clamp(double position, int count) {
+static int dot_at(double position, int count) {
     int i = (int)floor(position * (count - 1) + 0.5);
     return i < 0 ? 0 : i >= count ? count - 1 : i;
 }
@@ -84,8 +74,8 @@ static void draw_curve(plot *p, int run) {
     int last_x = 0, last_y = 0;
     p->end_row[run] = -1;
     for (int64_t i = 0; i < c->count; i++) {
-        int x = clamp(axis_position(&p->x, c->x[i]), 2 * p->columns);
-        int y = clamp(1 - axis_position(&p->y, c->y[i]), 4 * p->rows);
+        int x = dot_at(axis_position(&p->x, c->x[i]), 2 * p->columns);
+        int y = dot_at(1 - axis_position(&p->y, c->y[i]), 4 * p->rows);
         if (i == 0)
             set_dot(p, run, x, y);
         else
@@ -107,27 +97,26 @@ static char letter_at(const plot *p, int row, int column) {
     return 0;
 }
 
-static void append_cell(const plot *p, int row, int column, str *out) {
+static void append_character(const plot *p, int row, int column, str *out) {
     const cell *c = &p->cells[row][column];
     char letter = letter_at(p, row, column);
+    if (!c->dots) letter = ' ';
     if (letter) {
         str_append_bytes(out, &letter, 1);
-    } else if (c->dots) { /* the character U+2800 + dots, as UTF-8 */
+    } else { /* the character U+2800 + dots, as UTF-8 */
         char utf8[3] = {(char)0xe2, (char)(0xa0 | c->dots >> 6), (char)(0x80 | (c->dots & 0x3f))};
         str_append_bytes(out, utf8, 3);
-    } else {
-        str_append(out, " ");
     }
 }
 
 /* Returns the index of the tick mark of the y axis in this row; -1 if there is none. */
 static int tick_in_row(const plot *p, int row) {
     for (int t = 0; t < p->y.count; t++)
-        if (clamp(1 - axis_position(&p->y, p->y.tick[t]), 4 * p->rows) / 4 == row) return t;
+        if (dot_at(1 - axis_position(&p->y, p->y.tick[t]), 4 * p->rows) / 4 == row) return t;
     return -1;
 }
 
-static void append_row(const plot *p, int row, str *out) {
+static void append_plot_row(const plot *p, int row, str *out) {
     char label[32];
     int tick = tick_in_row(p, row);
     str_printf(out, "%*s %s", GUTTER - 2, tick < 0 ? "" : axis_label(p->y.tick[tick], label),
@@ -136,7 +125,7 @@ static void append_row(const plot *p, int row, str *out) {
     bool ends = false;
     for (int i = 0; i < p->runs; i++) ends |= p->runs > 1 && p->end_row[i] == row;
     while (!ends && last >= 0 && !p->cells[row][last].dots) last--; /* removes trailing blanks */
-    for (int column = 0; column <= last; column++) append_cell(p, row, column, out);
+    for (int column = 0; column <= last; column++) append_character(p, row, column, out);
     if (ends) str_append(out, " ");
     for (int i = 0; ends && i < p->runs; i++)
         if (p->end_row[i] == row) str_append_bytes(out, &(char){(char)('A' + i)}, 1);
@@ -150,7 +139,7 @@ static void append_x_axis(const plot *p, str *out) {
     bool mark[MAX_WIDTH] = {false};
     memset(line, ' ', sizeof line);
     for (int t = 0; t < p->x.count; t++) {
-        int column = clamp(axis_position(&p->x, p->x.tick[t]), p->columns);
+        int column = dot_at(axis_position(&p->x, p->x.tick[t]), p->columns);
         int length = (int)strlen(axis_label(p->x.tick[t], label)), begin = GUTTER + column - length / 2;
         mark[column] = true;
         if (begin + length > p->width) begin = p->width - length;
@@ -163,7 +152,6 @@ static void append_x_axis(const plot *p, str *out) {
     str_printf(out, "\n%.*s\n", used > 0 ? used - 1 : 0, line);
 }
 
-/* Returns the number of bytes of the first `characters` characters of `text`. */
 static int truncated_bytes(const char *text, int characters) {
     int bytes = 0;
     while (text[bytes]) {
@@ -183,12 +171,6 @@ static void append_legend(const plot *p, str *out) {
         str_printf(out, "%*s(%d more runs are not drawn)\n", GUTTER, "", p->r->row_count - p->runs);
 }
 
-static bool is_empty(const plot *p) {
-    for (int i = 0; i < p->runs; i++)
-        if (p->curves[i].count > 0) return false;
-    return true;
-}
-
 static void append_plot(plot *p, str *out) {
     find_range(p);
     for (int i = 0; i < p->runs; i++) draw_curve(p, i);
@@ -198,7 +180,7 @@ static void append_plot(plot *p, str *out) {
     snprintf(title, sizeof title, "training loss by step%s%s", p->y.log ? ", log scale" : "",
              smoothed ? ", moving average" : "");
     str_printf(out, "%*s%.*s\n", GUTTER, "", p->width - GUTTER, title);
-    for (int row = 0; row < p->rows; row++) append_row(p, row, out);
+    for (int row = 0; row < p->rows; row++) append_plot_row(p, row, out);
     append_x_axis(p, out);
     if (p->r->row_count > 1) append_legend(p, out);
 }
@@ -214,11 +196,17 @@ ott_status report_plot(const report *r, int width, int height, str *out) {
     p->r = r;
     p->runs = r->row_count < MAX_RUNS ? r->row_count : MAX_RUNS;
     p->width = clamp_to_range(width, MIN_WIDTH, MAX_WIDTH);
-    int legend = r->row_count > 1 ? p->runs + (r->row_count > p->runs) : 0;
+    const int legend = r->row_count > 1 ? p->runs + (r->row_count > p->runs) : 0;
     p->rows = clamp_to_range(clamp_to_range(height, MIN_HEIGHT, MAX_HEIGHT) - 3 - legend, 4, MAX_HEIGHT - 3);
     p->columns = p->width - GUTTER - (p->runs > 1 ? 1 + clamp_to_range(p->runs, 0, 6) : 0);
-    TRY_OUT(load_curves(p));
-    if (is_empty(p))
+    int64_t points = 0;
+    for (int i = 0; i < p->runs; i++) {
+        curve *c = &p->curves[i];
+        TRY_OUT(curve_row_mean(p->r, i, REPORT_LOSS, c));
+        TRY_OUT(curve_smooth(c, curve_half_window(c->count)));
+        points += c->count;
+    }
+    if (points == 0)
         str_append(out, "(no training loss to plot: metrics.jsonl has none)\n");
     else
         append_plot(p, out);

@@ -7,10 +7,7 @@
 #include "base/text/number.h"
 #include "report/curve.h"
 #include <inttypes.h>
-#include <jansson.h>
-#include <limits.h>
 #include <math.h>
-#include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -22,10 +19,6 @@
 #define REAL_FIELDS(X)    X(train_loss) X(val_loss) X(tokens_per_second) X(seconds)
 #define TEXT_FIELDS(X)    X(label) X(precision) X(recipe)
 
-static ott_status join_path(arena *texts, const char *folder, const char *name, const char **path) {
-    return arena_printf(texts, path, "%s/%s", folder, name);
-}
-
 /* ---- summary.json ---- */
 
 static void append_json_text(str *s, const char *key, const char *text) {
@@ -34,7 +27,7 @@ static void append_json_text(str *s, const char *key, const char *text) {
     str_append(s, ",\n");
 }
 
-static void append_phases(str *s, const report_summary *summary) {
+static void append_summary_phases(str *s, const report_summary *summary) {
     str_append(s, "  \"phases\": [");
     for (int i = 0; i < summary->phase_count; i++) {
         const report_phase *p = &summary->phases[i];
@@ -62,7 +55,7 @@ static ott_status append_summary(str *s, const report_summary *summary) {
 #define X(field) str_printf(s, "  \"" #field "\": %" PRId64 ",\n", summary->field);
     INTEGER_FIELDS(X)
 #undef X
-    append_phases(s, summary);
+    append_summary_phases(s, summary);
     return str_finish(s);
 }
 
@@ -85,23 +78,23 @@ static ott_status parse_text_member(arena *texts, const json_t *object, const ch
     return OTT_OK;
 }
 
-static ott_status parse_real(const json_t *object, const char *key, double *out) {
+static ott_status parse_optional_real(const json_t *object, const char *key, double *out) {
     return json_member_real(object, key, JSON_OPTIONAL, out);
 }
 
-static ott_status parse_integer(const json_t *object, const char *key, int64_t *out) {
+static ott_status parse_optional_integer(const json_t *object, const char *key, int64_t *out) {
     return json_member_integer(object, key, JSON_OPTIONAL, INT64_MIN, INT64_MAX, out);
 }
 
-static ott_status parse_phase(arena *texts, const json_t *object, report_phase *p) {
+static ott_status parse_summary_phase(arena *texts, const json_t *object, report_phase *p) {
     const char *recipe = "";
     TRY(parse_text_member(texts, object, "recipe", &recipe));
     snprintf(p->recipe, sizeof p->recipe, "%s", recipe);
-    TRY(parse_integer(object, "steps", &p->steps));
-    TRY(parse_integer(object, "tokens", &p->tokens));
-    TRY(parse_real(object, "seconds", &p->seconds));
-    TRY(parse_integer(object, "gemms", &p->gemms));
-    return parse_integer(object, "fp8_gemms", &p->fp8_gemms);
+    TRY(parse_optional_integer(object, "steps", &p->steps));
+    TRY(parse_optional_integer(object, "tokens", &p->tokens));
+    TRY(parse_optional_real(object, "seconds", &p->seconds));
+    TRY(parse_optional_integer(object, "gemms", &p->gemms));
+    return parse_optional_integer(object, "fp8_gemms", &p->fp8_gemms);
 }
 
 static ott_status parse_phases(arena *texts, const json_t *object, report_summary *out) {
@@ -115,7 +108,7 @@ static ott_status parse_phases(arena *texts, const json_t *object, report_summar
     TRY(arena_alloc(texts, (int64_t)(count * sizeof(report_phase)), &phases));
     memset(phases, 0, count * sizeof(report_phase));
     out->phases = phases;
-    for (size_t i = 0; i < count; i++) TRY(parse_phase(texts, json_array_get(list, i), &phases[i]));
+    for (size_t i = 0; i < count; i++) TRY(parse_summary_phase(texts, json_array_get(list, i), &phases[i]));
     out->phase_count = (int)count;
     return OTT_OK;
 }
@@ -126,10 +119,10 @@ static ott_status parse_summary(arena *texts, const json_t *object, report_summa
 #define X(field) TRY(parse_text_member(texts, object, #field, &out->field));
     TEXT_FIELDS(X)
 #undef X
-#define X(field) TRY(parse_real(object, #field, &out->field));
+#define X(field) TRY(parse_optional_real(object, #field, &out->field));
     REAL_FIELDS(X)
 #undef X
-#define X(field) TRY(parse_integer(object, #field, &out->field));
+#define X(field) TRY(parse_optional_integer(object, #field, &out->field));
     INTEGER_FIELDS(X)
 #undef X
     return parse_phases(texts, object, out);
@@ -161,7 +154,7 @@ static double last_value(const metrics_series *s) {
     return s->count > 0 ? s->value[s->count - 1] : (double)NAN;
 }
 
-static ott_status median(mem *account, const metrics_series *s, double *out) {
+static ott_status median_of(mem *account, const metrics_series *s, double *out) {
     curve c;
     TRY(curve_from_series(account, s, &c));
     if (c.count > 0) {
@@ -193,7 +186,7 @@ static ott_status summarize_metrics(report *r, report_run_data *run) {
     s->train_loss = last_value(loss);
     s->val_loss = last_value(&run->series[REPORT_VAL_LOSS]);
     s->steps = loss->count > 0 ? loss->step[loss->count - 1] : 0;
-    return median(r->account, &run->series[REPORT_TPS], &s->tokens_per_second);
+    return median_of(r->account, &run->series[REPORT_TPS], &s->tokens_per_second);
 }
 
 /* Reads a text file of the run folder. *out: NULL if there is none. */
@@ -201,7 +194,7 @@ static ott_status read_text_file(report *r, const char *folder, const char *name
     const char *path;
     char *text;
     int64_t bytes;
-    TRY(join_path(r->texts, folder, name, &path));
+    TRY(arena_printf(r->texts, &path, "%s/%s", folder, name));
     if (!file_exists(path)) return OTT_OK;
     TRY(file_read(r->account, path, TEXT_LIMIT, &text, &bytes));
     ott_status status = arena_strdup(r->texts, text, out);
@@ -209,7 +202,7 @@ static ott_status read_text_file(report *r, const char *folder, const char *name
     return status;
 }
 
-static ott_status read_run(report *r, const char *folder, report_run_data *run) {
+static ott_status read_run_folder(report *r, const char *folder, report_run_data *run) {
     static const char *const keys[] = {
 #define X(name, key) key,
         REPORT_KEY_MAP(X)
@@ -217,8 +210,8 @@ static ott_status read_run(report *r, const char *folder, report_run_data *run) 
     };
     const char *metrics, *summary;
     TRY(arena_strdup(r->texts, folder, &run->folder));
-    TRY(join_path(r->texts, folder, "metrics.jsonl", &metrics));
-    TRY(join_path(r->texts, folder, "summary.json", &summary));
+    TRY(arena_printf(r->texts, &metrics, "%s/%s", folder, "metrics.jsonl"));
+    TRY(arena_printf(r->texts, &summary, "%s/%s", folder, "summary.json"));
     bool has_metrics = file_exists(metrics), has_summary = file_exists(summary);
     if (!has_metrics && !has_summary)
         return status_fail(OTT_ERR_NOT_FOUND,
@@ -270,9 +263,9 @@ ott_status report_open(mem *account, const char *const *folders, int count, repo
     TRY_OUT(arena_open(account, MEM_OTHER, &r->texts));
     TRY_OUT(mem_alloc_array(account, MEM_OTHER, count, sizeof *r->runs, "runs of a report", &r->runs));
     while (r->count < count) {
-        /* the run is counted before it is read, so that report_close frees it even if read_run fails */
+        /* counted before it is read, so that report_close frees it even if read_run_folder fails */
         int i = r->count++;
-        TRY_OUT(read_run(r, folders[i], &r->runs[i]));
+        TRY_OUT(read_run_folder(r, folders[i], &r->runs[i]));
     }
     TRY_OUT(report_make_rows(r));
     *out = r;
@@ -289,6 +282,6 @@ void report_close(report *r) {
     }
     mem_free(r->account, r->runs);
     mem_free(r->account, r->rows);
-    if (r->texts) arena_close(r->texts);
+    arena_close(r->texts);
     mem_free(r->account, r);
 }

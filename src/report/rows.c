@@ -4,8 +4,6 @@
 #include <string.h>
 #include <strings.h>
 
-/* ---- rows ---- */
-
 const report_run_data *report_row_run(const report *r, int row, int member) {
     return &r->runs[r->rows[row].run[member]];
 }
@@ -38,8 +36,6 @@ static ott_status group_runs(report *r) {
     }
     return OTT_OK;
 }
-
-/* ---- means ---- */
 
 typedef struct sample {
     int count;
@@ -114,8 +110,6 @@ ott_status report_make_rows(report *r) {
     }
     return OTT_OK;
 }
-
-/* ---- gaps ---- */
 
 /* 95% quantile of Student's t distribution: from a table up to 10 degrees of freedom, else by a series. */
 static double student_95(int freedom) {

@@ -1,7 +1,5 @@
-/*
- * report/settings: reads the seed from config.toml, and finds the differences between two runs. Ottava writes
- * every key to config.toml. A key that only one run has comes from another version, and is ignored.
- */
+/* report/settings: reads the seed from config.toml, and finds the differences between two runs. Ottava writes
+   every key to config.toml. A key that only one run has comes from another version, and is ignored. */
 #include "config/parse/toml.h"
 #include "report/internal.h"
 #include <string.h>

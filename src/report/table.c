@@ -3,7 +3,7 @@
 #include "report/internal.h"
 #include <inttypes.h>
 
-static void append_row(const report *r, int index, text_table *t) {
+static void append_table_row(const report *r, int index, text_table *t) {
     const report_row *row = &r->rows[index];
     const report_summary *s = &row->mean;
     report_gap gap = report_gap_of(r, index);
@@ -23,14 +23,14 @@ static void append_row(const report *r, int index, text_table *t) {
     text_table_cell(t, report_count_text((double)s->fp8_gemms, text));
 }
 
-static ott_status append_rows(const report *r, str *out) {
+static ott_status append_comparison(const report *r, str *out) {
     static const char *const headings[] = {"run",      "train loss",  "val loss", "gap to first",
                                            "tokens/s", "peak memory", "FP8 GEMMs"};
     enum { COLUMNS = sizeof headings / sizeof *headings };
     text_table t = {
         .columns = COLUMNS, .gap = " | ", .rule = "-+-", .right = true, .cells.account = r->account};
     for (int c = 0; c < COLUMNS; c++) text_table_cell(&t, headings[c]);
-    for (int i = 0; i < r->row_count; i++) append_row(r, i, &t);
+    for (int i = 0; i < r->row_count; i++) append_table_row(r, i, &t);
     return text_table_write(&t, out);
 }
 
@@ -49,7 +49,6 @@ static void append_verdicts(const report *r, str *out) {
     if (several) str_append(out, "(±: standard error of the mean over the seeds)\n");
 }
 
-/* Lists the phases of runs that changed their recipe. */
 static void append_phases(const report *r, str *out) {
     char steps[32], gemms[32], fp8[32];
     for (int i = 0; i < r->count; i++) {
@@ -76,15 +75,7 @@ static void append_damage(const report *r, str *out) {
     }
 }
 
-/* ---- health ---- */
-
 enum { WORST_USES = 5, MOST_LEFT = 5 };
-
-static void append_use(const metrics_health *h, const metrics_use *use, str *out) {
-    char sqnr[32], sqnr_gap[32];
-    str_printf(out, "  %10s  %s  %s (%s, %s%s)\n", report_sqnr_text(use, sqnr), h->modules[use->module].name,
-               use->tensor, use->gemm, use->format, report_sqnr_gap_text(use, sqnr_gap));
-}
 
 static ott_status append_worst(const report_run_data *run, str *out) {
     const metrics_health *h = &run->health;
@@ -96,7 +87,12 @@ static ott_status append_worst(const report_run_data *run, str *out) {
                "\n%s: lowest SQNR relative to the format's, at step %" PRId64 ", %" PRId64 " of %" PRId64
                " measured uses of tensors:\n",
                run->summary.label, h->uses[h->last].step, shown, count);
-    for (int64_t i = 0; i < shown; i++) append_use(h, worst[i], out);
+    for (int64_t i = 0; i < shown; i++) {
+        char sqnr[32], sqnr_gap[32];
+        str_printf(out, "  %10s  %s  %s (%s, %s%s)\n", report_sqnr_text(worst[i], sqnr),
+                   h->modules[worst[i]->module].name, worst[i]->tensor, worst[i]->gemm, worst[i]->format,
+                   report_sqnr_gap_text(worst[i], sqnr_gap));
+    }
     mem_free(h->account, worst);
     return OTT_OK;
 }
@@ -123,7 +119,7 @@ static ott_status append_health(const report *r, str *out) {
 }
 
 ott_status report_table(const report *r, str *out) {
-    TRY(append_rows(r, out));
+    TRY(append_comparison(r, out));
     append_verdicts(r, out);
     for (int i = 0; i < r->count; i++)
         if (!r->runs[i].finished)

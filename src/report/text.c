@@ -11,7 +11,6 @@ static const char *loss_text(double loss, char out[32]) {
     return out;
 }
 
-/* Formats a gap: "+0.12%" or "-". */
 static const char *gap_text(double gap, char out[32]) {
     if (!isfinite(gap)) return strcpy(out, "-");
     text_format(out, 32, fabs(gap) < 1e6 ? "%+.2f%%" : "%+.3g%%", gap);

@@ -1,5 +1,4 @@
 /* run/resume: finds and loads the checkpoint of a resumed run, and compares the configurations. */
-#define _GNU_SOURCE /* declares realpath */
 #include "run/resume.h"
 #include "base/file/file.h"
 #include "comm/launch.h"

@@ -59,13 +59,6 @@ static ott_status load_tokens(tokenizer *t, const json_t *array) {
 
 /* ---- the tree ---- */
 
-static ott_status tree_open(mem *account, int64_t bytes, added_tree *tree) {
-    *tree = (added_tree){.count = 1, .capacity = bytes + 1};
-    TRY(mem_alloc_array(account, MEM_DATA, bytes + 1, sizeof *tree->nodes, "added tokens", &tree->nodes));
-    tree->nodes[0].token = -1;
-    return OTT_OK;
-}
-
 static int32_t tree_child(const added_tree *tree, int32_t node, unsigned char byte) {
     int32_t child = tree->nodes[node].child;
     while (child && tree->nodes[child].byte != byte) child = tree->nodes[child].sibling;
@@ -131,7 +124,10 @@ static ott_status load_trees(tokenizer *t) {
     for (int normalized = 0; normalized < 2 && status == OTT_OK; normalized++) {
         added_tree *tree = normalized ? &t->normalized_tree : &t->raw_tree;
         TRY_OUT(measure_tree(t, s, normalized, &bytes));
-        TRY_OUT(tree_open(t->account, bytes, tree));
+        *tree = (added_tree){.count = 1, .capacity = bytes + 1};
+        TRY_OUT(mem_alloc_array(t->account, MEM_DATA, bytes + 1, sizeof *tree->nodes, "added tokens",
+                                &tree->nodes));
+        tree->nodes[0].token = -1;
         TRY_OUT(fill_tree(t, s, normalized, tree));
     }
 out:
@@ -145,7 +141,7 @@ ott_status added_load(tokenizer *t, const json_t *root) {
         return status_fail(OTT_ERR_FORMAT, "added_tokens is not an array");
     ott_status status = load_tokens(t, array);
     if (status == OTT_OK) status = load_trees(t);
-    return status == OTT_OK ? status : status_context(status, "added_tokens");
+    return status_context(status, "added_tokens");
 }
 
 /* ---- finding ---- */

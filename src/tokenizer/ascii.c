@@ -43,8 +43,6 @@ const ascii_rule *ascii_rule_find(text_view regex) {
     return NULL;
 }
 
-/* ---- characters ---- */
-
 static bool is_small(unsigned char c) {
     return c >= 'a' && c <= 'z';
 }
@@ -61,12 +59,12 @@ static bool is_line_end(unsigned char c) {
     return c == '\r' || c == '\n';
 }
 
-static bool is_space(unsigned char c) {
+static bool is_ascii_space(unsigned char c) {
     return c == ' ' || (c >= '\t' && c <= '\r');
 }
 
 static bool is_other(unsigned char c) {
-    return c < 0x80 && !is_letter(c) && !is_digit(c) && !is_space(c);
+    return c < 0x80 && !is_letter(c) && !is_digit(c) && !is_ascii_space(c);
 }
 
 /* ---- the alternatives in a pattern: a function returns the end of its match, or `from` without one ---- */
@@ -110,7 +108,7 @@ static int64_t end_others(const ascii_rule *rule, const unsigned char *p, int64_
    which belongs to the next word. -1 before a non-ASCII character: it may be white space. */
 static int64_t end_spaces(const unsigned char *p, int64_t from, int64_t bytes) {
     int64_t at = from, lines = from;
-    for (; at < bytes && is_space(p[at]); at++)
+    for (; at < bytes && is_ascii_space(p[at]); at++)
         if (is_line_end(p[at])) lines = at + 1;
     if (at < bytes && p[at] >= 0x80) return -1;
     if (lines > from) return lines;

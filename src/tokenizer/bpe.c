@@ -105,7 +105,7 @@ static ott_status start_characters(const tokenizer *t, text_view piece, tokenize
 
 /* ---- merging a short word ---- */
 
-static int32_t rank_of(const bpe_model *m, const int32_t *pair, int32_t *merged) {
+static int32_t merge_rank(const bpe_model *m, const int32_t *pair, int32_t *merged) {
     const merge_slot *slot = bpe_merge_find(m, (uint32_t)pair[0], (uint32_t)pair[1]);
     *merged = slot ? slot->id : -1;
     return slot ? slot->rank : INT32_MAX;
@@ -118,7 +118,7 @@ static void remove_at(int32_t *values, int at, int count) {
 /* Merges ids[count] in place. Returns the number of ids that remain. */
 static int merge_short(const bpe_model *m, int32_t *ids, int count) {
     int32_t ranks[SHORT_WORD], merged[SHORT_WORD]; /* rank and id for symbols i, i + 1 */
-    for (int i = 0; i + 1 < count; i++) ranks[i] = rank_of(m, ids + i, &merged[i]);
+    for (int i = 0; i + 1 < count; i++) ranks[i] = merge_rank(m, ids + i, &merged[i]);
     while (count > 1) {
         int best = 0;
         for (int i = 1; i + 1 < count; i++)
@@ -131,8 +131,8 @@ static int merge_short(const bpe_model *m, int32_t *ids, int count) {
             remove_at(merged, best + 1, count - 1);
         }
         count--;
-        if (best > 0) ranks[best - 1] = rank_of(m, ids + best - 1, &merged[best - 1]);
-        if (best + 1 < count) ranks[best] = rank_of(m, ids + best, &merged[best]);
+        if (best > 0) ranks[best - 1] = merge_rank(m, ids + best - 1, &merged[best - 1]);
+        if (best + 1 < count) ranks[best] = merge_rank(m, ids + best, &merged[best]);
     }
     return count;
 }
@@ -172,21 +172,6 @@ static void push_pair(const bpe_model *m, bpe_work *w, int32_t at) {
     if (slot) heap_push(w, (candidate){slot->rank, at, slot->id});
 }
 
-static ott_status grow_long(mem *account, bpe_work *w, int64_t count) {
-    if (count > w->symbol_capacity) {
-        TRY(mem_grow(account, MEM_SCRATCH, count * (int64_t)sizeof *w->symbols, "tokenizer scratch",
-                     &w->symbols));
-        w->symbol_capacity = count;
-    }
-    /* The heap begins with count - 1 pairs. Each of at most count - 1 merges replaces one pair by two. */
-    if (2 * count > w->heap_capacity) {
-        TRY(mem_grow(account, MEM_SCRATCH, 2 * count * (int64_t)sizeof *w->heap, "tokenizer scratch",
-                     &w->heap));
-        w->heap_capacity = 2 * count;
-    }
-    return OTT_OK;
-}
-
 static void merge_symbol(bpe_work *w, candidate c) {
     symbol *left = &w->symbols[c.at], *right = &w->symbols[left->next];
     left->id = c.id;
@@ -200,7 +185,9 @@ static ott_status merge_long(mem *account, const bpe_model *m, bpe_work *w, cons
     if (count > INT32_MAX)
         return status_fail(OTT_ERR_ARGUMENT, "a piece of %" PRId64 " characters is too long to encode",
                            count);
-    TRY(grow_long(account, w, count));
+    /* The heap begins with count - 1 pairs. Each of at most count - 1 merges replaces one pair by two. */
+    TRY(mem_reserve(account, MEM_SCRATCH, count, "tokenizer scratch", &w->symbol_capacity, &w->symbols));
+    TRY(mem_reserve(account, MEM_SCRATCH, 2 * count, "tokenizer scratch", &w->heap_capacity, &w->heap));
     for (int32_t i = 0; i < count; i++) w->symbols[i] = (symbol){ids[i], i - 1, i + 1 < count ? i + 1 : -1};
     w->heap_count = 0;
     for (int32_t i = 0; i < count; i++) push_pair(m, w, i);

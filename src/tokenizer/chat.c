@@ -1,5 +1,4 @@
 /* tokenizer/chat: finds the template, renders conversations, and marks the assistant's tokens. */
-#define _GNU_SOURCE /* declares timegm */
 #include "tokenizer/chat.h"
 #include "base/file/file.h"
 #include "base/text/text.h"
@@ -11,8 +10,7 @@ struct chat {
     mem *account;
     const tokenizer *tokenizer;
     jinja *template;
-    const char *path; /* path of the template's file; `memory` owns it */
-    arena *memory;
+    char path[PATH_MAX]; /* path of the template's file */
     const cancellation *cancellation;
     struct tm today;
     bool has_date;
@@ -23,34 +21,19 @@ enum { ROW_STEPS_MOST = 2 * JINJA_STEPS_MOST };
 
 /* ---- the date ---- */
 
-static bool read_digits(const char *text, int count, int *out) {
-    *out = 0;
-    for (int i = 0; i < count; i++) {
-        if (text[i] < '0' || text[i] > '9') return false;
-        *out = 10 * *out + (text[i] - '0');
-    }
-    return true;
-}
-
 static ott_status read_date(const char *date, struct tm *out) {
-    struct tm day = {0}, real = {0};
-    int year, month;
-    bool read = strlen(date) == 10 && date[4] == '-' && date[7] == '-' && read_digits(date, 4, &year) &&
-                read_digits(date + 5, 2, &month) && read_digits(date + 8, 2, &day.tm_mday);
-    if (read) {
-        day.tm_year = year - 1900;
-        day.tm_mon = month - 1;
-        real = day;
-        time_t seconds = timegm(&real);
-        read = seconds != -1 && gmtime_r(&seconds, &real) && real.tm_year == day.tm_year &&
-               real.tm_mon == day.tm_mon && real.tm_mday == day.tm_mday;
-    }
-    if (!read)
-        return status_fail(
-            OTT_ERR_CONFIG,
-            "data.chat_date = \"%s\" is not a date: set it to a date such as 2026-11-24, or to \"undefined\"",
-            str_show(date).text);
-    return *out = real, OTT_OK;
+    struct tm day = {0};
+    char again[40] = "";
+    const char *end = strptime(date, "%Y-%m-%d", &day);
+    const time_t seconds = end && *end == '\0' ? timegm(&day) : -1;
+    if (seconds != -1 && gmtime_r(&seconds, out))
+        snprintf(again, sizeof again, "%04d-%02d-%02d", out->tm_year + 1900, out->tm_mon + 1, out->tm_mday);
+    if (strcmp(again, date) == 0)
+        return OTT_OK; /* text that is no date, or 2026-02-30, comes back different */
+    return status_fail(
+        OTT_ERR_CONFIG,
+        "data.chat_date = \"%s\" is not a date: set it to a date such as 2026-11-24, or to \"undefined\"",
+        str_show(date).text);
 }
 
 void chat_today(char out[11]) {
@@ -61,21 +44,6 @@ void chat_today(char out[11]) {
 
 /* ---- the template ---- */
 
-static ott_status neighbour_path(chat *c, const char *name) {
-    const char *own = tokenizer_path(c->tokenizer), *slash = strrchr(own, '/');
-    return arena_printf(c->memory, &c->path, "%.*s%s", slash ? (int)(slash - own) + 1 : 0, own, name);
-}
-
-static ott_status read_template_file(chat *c, str *out) {
-    char *text;
-    int64_t bytes;
-    TRY(file_read(c->account, c->path, JINJA_TEXT_MOST, &text, &bytes));
-    str_append_bytes(out, text, bytes);
-    mem_free(c->account, text);
-    return str_finish(out);
-}
-
-/* Returns the template named "default". */
 static const json_t *choose_template(const json_t *value) {
     for (size_t i = 0; json_is_array(value) && i < json_array_size(value); i++) {
         const json_t *named = json_array_get(value, i);
@@ -103,19 +71,22 @@ static ott_status read_template_member(chat *c, str *out) {
     return status == OTT_OK ? str_finish(out) : status;
 }
 
-static ott_status read_template(chat *c, str *out) {
-    TRY(arena_open(c->account, MEM_OTHER, &c->memory));
-    TRY(neighbour_path(c, "chat_template.jinja"));
-    if (file_exists(c->path)) return read_template_file(c, out);
-    TRY(neighbour_path(c, "tokenizer_config.json"));
+static ott_status read_chat_template(chat *c, str *out) {
+    if (tokenizer_neighbour(c->tokenizer, "chat_template.jinja", c->path) && file_exists(c->path)) {
+        char *text;
+        int64_t bytes;
+        TRY(file_read(c->account, c->path, JINJA_TEXT_MOST, &text, &bytes));
+        str_append_bytes(out, text, bytes);
+        mem_free(c->account, text);
+        return str_finish(out);
+    }
+    tokenizer_neighbour(c->tokenizer, "tokenizer_config.json", c->path);
     return read_template_member(c, out);
 }
 
 ott_status chat_read(mem *account, const tokenizer *t, str *out) {
     chat c = {.account = account, .tokenizer = t};
-    ott_status status = read_template(&c, out);
-    arena_close(c.memory);
-    return status;
+    return read_chat_template(&c, out);
 }
 
 static ott_status parse_template(chat *c, const char *date) {
@@ -124,11 +95,10 @@ static ott_status parse_template(chat *c, const char *date) {
     chat_today(today);
     c->has_date = date && strcmp(date, "undefined") != 0;
     if (c->has_date) TRY(read_date(*date ? date : today, &c->today));
-    ott_status status = read_template(c, &text);
-    if (status == OTT_OK) {
-        status = jinja_open(c->account, text.text, text.length, &c->template);
-        if (status != OTT_OK) status = status_context(status, "%s: chat template", c->path);
-    }
+    ott_status status = read_chat_template(c, &text);
+    if (status == OTT_OK)
+        status = status_context(jinja_open(c->account, text.text, text.length, &c->template),
+                                "%s: chat template", c->path);
     str_free(&text);
     return status;
 }
@@ -139,26 +109,17 @@ ott_status chat_open(mem *account, const tokenizer *t, const chat_settings *sett
     TRY(mem_alloc(account, MEM_OTHER, sizeof(chat), "chat template", &c));
     *c = (chat){.account = account, .tokenizer = t, .cancellation = settings->cancellation};
     ott_status status = parse_template(c, settings->date);
-    if (status == OTT_OK)
-        *out = c;
-    else
-        chat_close(c);
-    return status;
+    if (status != OTT_OK) return chat_close(c), status;
+    return *out = c, OTT_OK;
 }
 
 void chat_close(chat *c) {
     if (!c) return;
     jinja_close(c->template);
-    arena_close(c->memory);
     mem_free(c->account, c);
 }
 
 /* ---- rendering ---- */
-
-/* Adds a member; takes ownership of the value. */
-static bool put_member(json_t *object, const char *key, json_t *value) {
-    return value && json_object_set_new(object, key, value) == 0;
-}
 
 static const char *token_text(const chat *c, int32_t id) {
     const char *text = id >= 0 ? tokenizer_token(c->tokenizer, id) : NULL;
@@ -167,14 +128,11 @@ static const char *token_text(const chat *c, int32_t id) {
 
 static ott_status make_context(const chat *c, const chat_conversation *conversation, bool asks,
                                json_t **out) {
-    json_t *tools = conversation->tools ? json_incref((json_t *)conversation->tools) : json_null();
-    *out = json_object();
-    bool made = put_member(*out, "messages", json_incref((json_t *)conversation->messages)) &&
-                put_member(*out, "tools", tools) &&
-                put_member(*out, "add_generation_prompt", json_boolean(asks)) &&
-                put_member(*out, "bos_token", json_string(token_text(c, tokenizer_bos(c->tokenizer)))) &&
-                put_member(*out, "eos_token", json_string(token_text(c, tokenizer_eos(c->tokenizer))));
-    return made ? OTT_OK : status_fail(OTT_ERR_MEMORY, "out of memory for the variables of a chat template");
+    *out = json_pack("{s:O, s:O?, s:b, s:s, s:s}", "messages", conversation->messages, "tools",
+                     conversation->tools, "add_generation_prompt", asks, "bos_token",
+                     token_text(c, tokenizer_bos(c->tokenizer)), "eos_token",
+                     token_text(c, tokenizer_eos(c->tokenizer)));
+    return *out ? OTT_OK : status_fail(OTT_ERR_MEMORY, "out of memory for the variables of a chat template");
 }
 
 /* Rendering state of a conversation. Its messages have no null members. */
@@ -209,25 +167,14 @@ static ott_status render_messages(rendering *r, const json_t *messages, bool ask
                                                   prefixes->count, prefixes->tails)
                           : jinja_render(t, context, &r->settings, out, generation);
     json_decref(context);
-    if (status == OTT_OK || status == OTT_ERR_STOPPED) return status;
-    return status_context(status, "%s: chat template", r->c->path);
+    return status == OTT_ERR_STOPPED ? status : status_context(status, "%s: chat template", r->c->path);
 }
 
-static bool has_null(const json_t *message) {
-    json_t *object = (json_t *)message; /* jansson's iterators need a non-const object */
-    for (void *i = json_object_iter(object); i; i = json_object_iter_next(object, i))
-        if (json_is_null(json_object_iter_value(i))) return true;
-    return false;
-}
-
-static json_t *without_nulls(const json_t *message) {
-    json_t *object = (json_t *)message, *out = json_object();
-    for (void *i = json_object_iter(object); out && i; i = json_object_iter_next(object, i)) {
-        json_t *value = json_object_iter_value(i);
-        if (json_is_null(value) || json_object_set(out, json_object_iter_key(i), value) == 0) continue;
-        json_decref(out);
-        out = NULL;
-    }
+static json_t *without_nulls(json_t *message) {
+    const char *key;
+    json_t *value, *out = json_copy(message);
+    void *next;
+    json_object_foreach_safe(out, next, key, value) if (json_is_null(value)) json_object_del(out, key);
     return out;
 }
 
@@ -242,7 +189,7 @@ static ott_status clean_messages(const json_t *messages, json_t **out) {
         if (!json_is_object(message))
             return status_fail(OTT_ERR_FORMAT, "messages[%zu] is %s, not an object with a role and a content",
                                i, json_kind_name(message));
-        json_t *clean = has_null(message) ? without_nulls(message) : json_incref(message);
+        json_t *clean = without_nulls(message);
         if (!clean || json_array_append_new(*out, clean) != 0)
             return status_fail(OTT_ERR_MEMORY, "out of memory for a conversation");
     }
@@ -275,12 +222,8 @@ static bool is_assistant(const json_t *message) {
 }
 
 static ott_status first_messages(const json_t *messages, size_t count, json_t **out) {
-    *out = json_array();
-    for (size_t i = 0; *out && i < count; i++)
-        if (json_array_append(*out, json_array_get(messages, i)) != 0) {
-            json_decref(*out);
-            *out = NULL;
-        }
+    *out = json_copy((json_t *)messages);
+    while (*out && json_array_size(*out) > count) json_array_remove(*out, json_array_size(*out) - 1);
     return *out ? OTT_OK : status_fail(OTT_ERR_MEMORY, "out of memory for a conversation");
 }
 
@@ -441,15 +384,13 @@ static void mark_turns(const encoder *e, const tokenizer_prefixes *prefixes, int
     }
 }
 
-static ott_status encode_text(encoder *e, tokenizer_prefixes *prefixes, tokenizer_ids *ids,
-                              uint8_t **learned) {
+static ott_status encode_and_mark(encoder *e, tokenizer_prefixes *prefixes, tokenizer_ids *ids,
+                                  uint8_t **learned) {
     const chat *c = e->r.c;
     const int64_t before = ids->count;
     ott_status status = tokenizer_encode_prefixes(c->tokenizer, e->s, e->text.text ? e->text.text : "",
                                                   e->text.length, TOKENIZER_MATCH_SPECIAL, prefixes, ids);
-    if (status != OTT_OK && status != OTT_ERR_STOPPED)
-        return status_context(status, "%s: chat template", c->path);
-    TRY(status);
+    TRY(status == OTT_ERR_STOPPED ? status : status_context(status, "%s: chat template", c->path));
     TRY(mem_grow(ids->account, MEM_DATA, ids->count, "which tokens are learned", learned));
     memset(*learned + before, 0, (size_t)(ids->count - before));
     mark_turns(e, prefixes, ids->count - before, *learned + before);
@@ -468,7 +409,7 @@ static ott_status encode_conversation(encoder *e, const json_t *messages, tokeni
                         &memory));
     tokenizer_prefixes prefixes = {.at = memory, .ids = (int64_t *)memory + 2 * e->turns.count};
     prefixes.count = list_prefixes(e, memory);
-    ott_status status = encode_text(e, &prefixes, ids, learned);
+    ott_status status = encode_and_mark(e, &prefixes, ids, learned);
     mem_free(c->account, memory);
     return status;
 }

@@ -4,17 +4,6 @@
 
 #define REPLACEMENT "\xef\xbf\xbd" /* U+FFFD in UTF-8 */
 
-/* True if the bytes begin a character but do not complete it (RFC 3629, table 3-7). */
-static bool is_begun(const unsigned char *p, int count) {
-    unsigned lead = p[0];
-    int length = lead < 0xc2 ? 0 : lead < 0xe0 ? 2 : lead < 0xf0 ? 3 : lead < 0xf5 ? 4 : 0;
-    if (count >= length) return false;
-    unsigned low = lead == 0xe0 ? 0xa0 : lead == 0xf0 ? 0x90 : 0x80;
-    unsigned high = lead == 0xed ? 0x9f : lead == 0xf4 ? 0x8f : 0xbf;
-    if (count > 1 && (p[1] < low || p[1] > high)) return false;
-    return count < 3 || (p[2] & 0xc0) == 0x80;
-}
-
 /* Appends text. Drops characters at the start of the full text that the decoder's Strip step removes. */
 static void emit(tokenizer_stream *s, const char *text, int64_t bytes, str *out) {
     text_view strip = s->tokenizer->decode.strip, rest = {text, bytes};
@@ -40,7 +29,7 @@ static void give_up(tokenizer_stream *s, str *out) {
 
 static void push_byte(tokenizer_stream *s, unsigned char byte, str *out) {
     s->pending[s->waiting++] = byte;
-    if (is_begun(s->pending, s->waiting)) return;
+    if (str_utf8_length((const char *)s->pending, s->waiting) < 0) return;
     if (str_utf8_error((const char *)s->pending, s->waiting) < 0) {
         emit(s, (const char *)s->pending, s->waiting, out);
         s->waiting = 0;
@@ -73,7 +62,6 @@ tokenizer_stream tokenizer_stream_start(const tokenizer *t, bool skip_special) {
         .tokenizer = t, .skip_special = skip_special, .strip_left = t->decode.strip_count};
 }
 
-/* True if the id is decoded to text, not left out. */
 static bool is_shown(const tokenizer *t, int32_t id, bool skip_special) {
     return tokenizer_token(t, id) && !(skip_special && tokenizer_is_special(t, id));
 }

@@ -25,7 +25,7 @@ typedef struct decode_draft {
     byte_characters bytes;
 } decode_draft;
 
-static ott_status new_step(decode_draft *d, token_change change, token_step **out) {
+static ott_status new_decode_step(decode_draft *d, token_change change, token_step **out) {
     *out = NULL;
     if (d->stage != STAGE_TOKEN || d->t->decode.byte_level)
         return status_fail(OTT_ERR_UNSUPPORTED, "is not supported after ByteLevel, ByteFallback or Fuse");
@@ -37,7 +37,7 @@ static ott_status new_step(decode_draft *d, token_change change, token_step **ou
 
 static ott_status load_replace(decode_draft *d, const json_t *object) {
     token_step *step;
-    TRY(new_step(d, CHANGE_REPLACE, &step));
+    TRY(new_decode_step(d, CHANGE_REPLACE, &step));
     TRY(json_get_pattern(d->t, object, &step->pattern));
     return json_get_text(d->t->texts, object, "content", &step->content);
 }
@@ -57,7 +57,7 @@ static ott_status load_strip(decode_draft *d, const json_t *object) {
         d->t->decode.strip_count = (int)start;
         return OTT_OK;
     }
-    TRY(new_step(d, CHANGE_STRIP, &step));
+    TRY(new_decode_step(d, CHANGE_STRIP, &step));
     step->content = content;
     step->start = start;
     step->stop = stop;
@@ -66,12 +66,12 @@ static ott_status load_strip(decode_draft *d, const json_t *object) {
 
 /* Loads Metaspace, which replaces U+2581 with a space. In the first token U+2581 is removed, unless the
    pre-tokenizer never adds one before a text. */
-static ott_status load_metaspace(decode_draft *d, const json_t *object) {
+static ott_status load_metaspace_decoder(decode_draft *d, const json_t *object) {
     const char *scheme = json_string_value(json_object_get(object, "prepend_scheme"));
     bool add;
     token_step *step;
     if (d->count > 0) return status_fail(OTT_ERR_UNSUPPORTED, "is not supported after another decoder");
-    TRY(new_step(d, CHANGE_REPLACE, &step));
+    TRY(new_decode_step(d, CHANGE_REPLACE, &step));
     TRY(json_member_bool(object, "add_prefix_space", true, &add));
     TRY(json_get_character(d->t->texts, object, "replacement", &step->pattern.literal));
     step->content = (text_view){" ", 1};
@@ -85,10 +85,10 @@ static ott_status set_stage(decode_draft *d, decode_stage stage) {
     return OTT_OK;
 }
 
-static ott_status load_byte_level(decode_draft *d) {
+static ott_status load_byte_level_decoder(decode_draft *d) {
     token_step *step;
     if (d->count > 0) return status_fail(OTT_ERR_UNSUPPORTED, "is not supported after another decoder");
-    TRY(new_step(d, CHANGE_TO_BYTES, &step));
+    TRY(new_decode_step(d, CHANGE_TO_BYTES, &step));
     d->bytes = vocab_byte_characters();
     d->t->decode.byte_level = true;
     return OTT_OK;
@@ -97,10 +97,10 @@ static ott_status load_byte_level(decode_draft *d) {
 static ott_status load_decode_step(tokenizer *t, const json_t *object, const char *type, void *context) {
     decode_draft *d = context;
     (void)t;
-    if (strcmp(type, "ByteLevel") == 0) return load_byte_level(d);
+    if (strcmp(type, "ByteLevel") == 0) return load_byte_level_decoder(d);
     if (strcmp(type, "Replace") == 0) return load_replace(d, object);
     if (strcmp(type, "Strip") == 0) return load_strip(d, object);
-    if (strcmp(type, "Metaspace") == 0) return load_metaspace(d, object);
+    if (strcmp(type, "Metaspace") == 0) return load_metaspace_decoder(d, object);
     if (strcmp(type, "Fuse") == 0) return set_stage(d, STAGE_FUSE);
     if (strcmp(type, "ByteFallback") != 0)
         return status_fail(OTT_ERR_UNSUPPORTED, "this decoder is not supported");
@@ -111,7 +111,6 @@ static ott_status load_decode_step(tokenizer *t, const json_t *object, const cha
 
 /* ---- the texts ---- */
 
-/* Strips `content` from the beginning, up to step->start times, and from the end, up to step->stop times. */
 static text_view strip_token(const token_step *step, text_view text) {
     for (int64_t i = 0; i < step->start && text_starts_with(text, step->content); i++) {
         text.at += step->content.bytes;
@@ -166,7 +165,6 @@ static ott_status change_token(const decode_draft *d, tokenizer_scratch *s, bool
     return OTT_OK;
 }
 
-/* Returns the byte of "<0xNN>", or -1. */
 static int byte_of_name(text_view name) {
     static const char digits[] = "0123456789abcdef0123456789ABCDEF";
     if (name.bytes != 6 || memcmp(name.at, "<0x", 3) != 0 || name.at[5] != '>') return -1;

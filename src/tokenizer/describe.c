@@ -4,8 +4,6 @@
 #include <stdlib.h>
 #include <utf8proc.h>
 
-/* ---- tokens ---- */
-
 static bool is_byte_token(const tokenizer *t, int64_t id) {
     for (int byte = 0; byte < 256; byte++)
         if (t->model.byte_ids[byte] == id) return true;
@@ -37,8 +35,6 @@ const int32_t *tokenizer_added_around(const tokenizer *t, bool after, int *count
     return after ? t->suffix : t->prefix;
 }
 
-/* ---- merges ---- */
-
 static int by_rank(const void *a, const void *b) {
     const tokenizer_merge *x = a, *y = b;
     return (x->rank > y->rank) - (x->rank < y->rank);
@@ -58,8 +54,6 @@ ott_status tokenizer_merges(mem *account, const tokenizer *t, tokenizer_merge **
     qsort(*out, (size_t)used, sizeof **out, by_rank);
     return OTT_OK;
 }
-
-/* ---- two known tokenizer types ---- */
 
 static bool is_nfc(const normalize_step *step) {
     return step->kind == NORMALIZE_UNICODE && step->unicode == (UTF8PROC_STABLE | UTF8PROC_COMPOSE);

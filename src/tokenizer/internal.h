@@ -11,6 +11,7 @@
 #include "tokenizer/text/text.h"
 #include "tokenizer/tokenizer.h"
 #include <jansson.h>
+#include <limits.h>
 
 #define METASPACE "\xe2\x96\x81" /* U+2581, SentencePiece's character for a space */
 
@@ -168,6 +169,8 @@ ott_status added_load(tokenizer *t, const json_t *root);     /* added.c; after v
 ott_status decode_load(tokenizer *t, const json_t *root);    /* decode_load.c: decoder */
 void decode_close(tokenizer *t);
 ott_status template_load(tokenizer *t, const json_t *root); /* template.c: post-processor */
+/* Writes the path of a file in the folder of tokenizer.json. Returns false if it is too long. */
+bool tokenizer_neighbour(const tokenizer *t, const char *name, char path[PATH_MAX]);
 ott_status template_load_neighbours(tokenizer *t); /* reads other files in the folder of tokenizer.json */
 
 /* GPT-2's mapping of bytes to characters, all less than U+0180. */

@@ -7,7 +7,8 @@
 #define FILE_LIMIT (INT64_C(256) << 20) /* maximum bytes of a file; the largest known files have 40 MB */
 enum { MAX_NESTING = 8 };               /* maximum depth of nested Sequences */
 
-static ott_status parse(const char *path, const char *data, int64_t bytes, size_t flags, json_t **out) {
+static ott_status parse_object(const char *path, const char *data, int64_t bytes, size_t flags,
+                               json_t **out) {
     json_error_t error;
     int64_t bad = str_utf8_error(data, bytes);
     if (bad >= 0) return status_fail(OTT_ERR_FORMAT, "%s: not UTF-8 at byte %" PRId64, path, bad);
@@ -28,7 +29,7 @@ ott_status json_read_file(mem *account, const char *path, size_t flags, json_t *
     *out = NULL;
     if (!file_exists(path)) return OTT_OK;
     TRY(file_read(account, path, FILE_LIMIT, &data, &bytes));
-    ott_status status = parse(path, data, bytes, flags, out);
+    ott_status status = parse_object(path, data, bytes, flags, out);
     mem_free(account, data);
     return status;
 }
@@ -70,10 +71,8 @@ static ott_status each_step(tokenizer *t, const json_t *object, const char *list
                             void *context, int nesting) {
     const char *type;
     TRY(json_member_text(object, "type", JSON_NEEDED, &type));
-    if (strcmp(type, "Sequence") != 0) {
-        ott_status status = step(t, object, type, context);
-        return status == OTT_OK ? status : status_context(status, "%s", str_show(type).text);
-    }
+    if (strcmp(type, "Sequence") != 0)
+        return status_context(step(t, object, type, context), "%s", str_show(type).text);
     const json_t *members;
     TRY(json_member(object, list, JSON_KIND_LIST, JSON_NEEDED, &members));
     if (nesting == MAX_NESTING)
@@ -86,6 +85,5 @@ static ott_status each_step(tokenizer *t, const json_t *object, const char *list
 ott_status json_each_step(tokenizer *t, const json_t *object, const char *part, const char *list,
                           json_step step, void *context) {
     if (!object || json_is_null(object)) return OTT_OK;
-    ott_status status = each_step(t, object, list, step, context, 0);
-    return status == OTT_OK ? status : status_context(status, "%s", part);
+    return status_context(each_step(t, object, list, step, context, 0), "%s", part);
 }

@@ -98,9 +98,8 @@ static ott_status decompose(tokenizer_scratch *s, const normalize_step *step, te
             return status_fail(OTT_ERR_FORMAT, "Unicode normalization: %s",
                                utf8proc_errmsg(bytes < 0 ? bytes : made));
         if (made > free_slots) {
-            int64_t wanted = 4 * (*count + made + 1);
-            TRY(mem_grow(s->account, MEM_SCRATCH, 4 * wanted, "Unicode normalization", &s->codepoints));
-            s->codepoint_capacity = wanted;
+            TRY(mem_reserve(s->account, MEM_SCRATCH, 2 * (*count + made + 1), "Unicode normalization",
+                            &s->codepoint_capacity, &s->codepoints));
             continue;
         }
         *count += made;
@@ -110,7 +109,6 @@ static ott_status decompose(tokenizer_scratch *s, const normalize_step *step, te
     return OTT_OK;
 }
 
-/* Normalizes one independent range of text and appends it to `out`. */
 static ott_status unicode_stretch(tokenizer_scratch *s, const normalize_step *step, text_view text,
                                   str *out) {
     int64_t count;

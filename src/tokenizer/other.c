@@ -2,7 +2,6 @@
    how to convert them. */
 #include "base/file/file.h"
 #include "tokenizer/internal.h"
-#include <limits.h>
 #include <stdio.h>
 
 /* The end of messages that name a file which is not supported: how to make a tokenizer.json. */
@@ -29,7 +28,7 @@ static bool is_tiktoken(const char *head, int64_t bytes) {
 }
 
 /* Returns the kind of tokenizer; NULL: unknown. */
-static const char *tokenizer_kind(const char *path) {
+static const char *foreign_kind(const char *path) {
     char head[HEAD_BYTES + 1] = "";
     file_reader r;
     if (!file_exists(path) || file_is_folder(path) || file_reader_open(path, &r) != OTT_OK) return NULL;
@@ -44,7 +43,7 @@ static const char *tokenizer_kind(const char *path) {
 
 ott_status tokenizer_check_kind(const char *path) {
     char tokenizer_json[PATH_MAX];
-    const char *kind = tokenizer_kind(path), *slash = strrchr(path, '/');
+    const char *kind = foreign_kind(path), *slash = strrchr(path, '/');
     if (!kind) return OTT_OK;
     snprintf(tokenizer_json, sizeof tokenizer_json, "%.*stokenizer.json", slash ? (int)(slash - path) + 1 : 0,
              path);
@@ -54,22 +53,17 @@ ott_status tokenizer_check_kind(const char *path) {
     return status_fail(OTT_ERR_UNSUPPORTED, "%s: is %s, which is not supported: " CONVERSION, path, kind);
 }
 
-/* ---- a folder without tokenizer.json ---- */
-
-static bool find_file(const char *folder, const char *name, char path[PATH_MAX]) {
-    return snprintf(path, PATH_MAX, "%s/%s", folder, name) < PATH_MAX && file_exists(path);
-}
-
 ott_status tokenizer_fail_absent(const char *folder) {
     char path[PATH_MAX];
-    if (find_file(folder, "tokenizer.model", path)) {
-        const char *kind = tokenizer_kind(path);
+    if (file_is_in(folder, "tokenizer.model")) {
+        TRY(file_join(folder, "tokenizer.model", path));
+        const char *kind = foreign_kind(path);
         return status_fail(
             OTT_ERR_NOT_FOUND,
             "%s: has no tokenizer.json; its tokenizer.model%s%s%s is not supported: " CONVERSION, folder,
             kind ? " (" : "", kind ? kind : "", kind ? ")" : "");
     }
-    if (find_file(folder, "vocab.json", path) && find_file(folder, "merges.txt", path))
+    if (file_is_in(folder, "vocab.json") && file_is_in(folder, "merges.txt"))
         return status_fail(
             OTT_ERR_NOT_FOUND,
             "%s: has no tokenizer.json; its vocab.json and merges.txt are not supported: " CONVERSION,

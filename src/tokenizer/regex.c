@@ -24,7 +24,7 @@ static char peek(const translation *t, int64_t ahead) {
     return t->at + ahead < t->from.bytes ? t->from.at[t->at + ahead] : '\0';
 }
 
-static void copy_bytes(translation *t, int64_t bytes) {
+static void copy_unchanged(translation *t, int64_t bytes) {
     if (bytes > t->from.bytes - t->at) bytes = t->from.bytes - t->at;
     str_append_bytes(&t->to, t->from.at + t->at, bytes);
     t->at += bytes;
@@ -62,9 +62,9 @@ static ott_status translate_escape(translation *t) {
     default: break;
     }
     bool braced = peek(t, 2) == '{'; /* \p{L}, not \pL */
-    copy_bytes(t, 2);
-    while (braced && t->at < t->from.bytes && peek(t, 0) != '}') copy_bytes(t, 1);
-    if (braced) copy_bytes(t, 1);
+    copy_unchanged(t, 2);
+    while (braced && t->at < t->from.bytes && peek(t, 0) != '}') copy_unchanged(t, 1);
+    if (braced) copy_unchanged(t, 1);
     return OTT_OK;
 }
 
@@ -74,7 +74,7 @@ static ott_status translate_in_class(translation *t) {
     if (c == '[') return refuse_pattern(t, "brackets inside brackets are not supported");
     if (c == '&' && peek(t, 1) == '&') return refuse_pattern(t, "&& inside brackets is not supported");
     if (c == ']') t->in_class = false;
-    copy_bytes(t, 1);
+    copy_unchanged(t, 1);
     return OTT_OK;
 }
 
@@ -85,7 +85,7 @@ static ott_status translate_group(translation *t) {
         for (int64_t i = 2; peek(t, i) != ':' && peek(t, i) != ')'; i++)
             if (peek(t, i) != 'i' && peek(t, i) != '-')
                 return refuse_pattern(t, "of the inline options only i is supported");
-    copy_bytes(t, 1);
+    copy_unchanged(t, 1);
     return OTT_OK;
 }
 
@@ -97,13 +97,13 @@ static ott_status translate_next(translation *t) {
     if (c == '[') {
         /* A ']' directly after the opening bracket is a member of the class, in PCRE2 and in Ruby. */
         t->in_class = true;
-        copy_bytes(t, peek(t, 1) == '^' ? 2 : 1);
-        if (peek(t, 0) == ']') copy_bytes(t, 1);
+        copy_unchanged(t, peek(t, 1) == '^' ? 2 : 1);
+        if (peek(t, 0) == ']') copy_unchanged(t, 1);
         return OTT_OK;
     }
     /* {n,m}+ is possessive in PCRE2, but in Ruby it matches {n,m} once or more often. */
     if (c == '}' && peek(t, 1) == '+') return refuse_pattern(t, "{n,m}+ is not supported");
-    copy_bytes(t, 1);
+    copy_unchanged(t, 1);
     return OTT_OK;
 }
 
@@ -125,8 +125,8 @@ static void free_block(void *block, void *account) {
     mem_free(account, block);
 }
 
-static ott_status compile(pcre2_general_context *memory, text_view regex, const str *text, uint32_t options,
-                          pcre2_code **out) {
+static ott_status compile_translated(pcre2_general_context *memory, text_view regex, const str *text,
+                                     uint32_t options, pcre2_code **out) {
     int error = 0;
     PCRE2_SIZE at;
     PCRE2_UCHAR message[128];
@@ -154,9 +154,11 @@ ott_status regex_compile(mem *account, text_view regex, pattern *out) {
     *out = (pattern){.source = regex};
     pcre2_general_context *memory = pcre2_general_context_create(take_memory, free_block, account);
     ott_status status = memory ? translate(&t) : OTT_ERR_MEMORY;
-    if (status == OTT_OK) status = compile(memory, regex, &t.to, PCRE2_USE_OFFSET_LIMIT, &out->code);
     if (status == OTT_OK)
-        status = compile(memory, regex, &t.to, PCRE2_USE_OFFSET_LIMIT | PCRE2_AUTO_CALLOUT, &out->counted);
+        status = compile_translated(memory, regex, &t.to, PCRE2_USE_OFFSET_LIMIT, &out->code);
+    if (status == OTT_OK)
+        status = compile_translated(memory, regex, &t.to, PCRE2_USE_OFFSET_LIMIT | PCRE2_AUTO_CALLOUT,
+                                    &out->counted);
     out->ascii = ascii_rule_find(regex);
     pcre2_general_context_free(memory);
     str_free(&t.to);
@@ -291,18 +293,10 @@ static bool find_ascii(regex_walk *w) {
 }
 
 static void find_literal(regex_walk *w) {
-    const char *text = w->text.at, *literal = w->pattern->literal.at;
-    int64_t bytes = w->pattern->literal.bytes;
-    w->begin = w->end = -1;
-    for (int64_t at = w->from; at + bytes <= w->text.bytes; at++) {
-        const char *found = memchr(text + at, literal[0], (size_t)(w->text.bytes - bytes - at + 1));
-        if (!found) return;
-        at = found - text;
-        if (memcmp(found, literal, (size_t)bytes) != 0) continue;
-        w->begin = at;
-        w->end = at + bytes;
-        return;
-    }
+    text_view rest = {w->text.at + w->from, w->text.bytes - w->from}, literal = w->pattern->literal;
+    const char *found = memmem(rest.at, (size_t)rest.bytes, literal.at, (size_t)literal.bytes);
+    w->begin = found ? found - w->text.at : -1;
+    w->end = found ? w->begin + literal.bytes : -1;
 }
 
 ott_status regex_walk_next(regex_walk *w) {

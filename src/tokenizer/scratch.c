@@ -14,11 +14,8 @@ ott_status tokenizer_scratch_open(mem *account, const tokenizer *t, tokenizer_sc
     for (int i = 0; i < t->split_count; i++) s->split_text[i].account = account;
     TRY_OUT(bpe_open(account, &s->work));
 out:
-    if (status == OTT_OK)
-        *out = s;
-    else
-        tokenizer_scratch_close(s);
-    return status;
+    if (status != OTT_OK) return tokenizer_scratch_close(s), status;
+    return *out = s, OTT_OK;
 }
 
 void tokenizer_scratch_set_cancellation(tokenizer_scratch *s, const cancellation *w) {

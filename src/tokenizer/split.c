@@ -11,27 +11,31 @@
 static const char words[] = "[" RUST_WORDS "]+|[^" RUST_WORDS "\\s]+";
 static const char punctuation[] = "[!-/:-@\\[-`{-~\\p{P}]";
 
-static const struct {
-    const char *name;
-    split_behavior behavior;
-} behaviors[] = {{"Isolated", SPLIT_ISOLATED},
-                 {"Removed", SPLIT_REMOVED},
-                 {"MergedWithPrevious", SPLIT_MERGED_WITH_PREVIOUS},
-                 {"MergedWithNext", SPLIT_MERGED_WITH_NEXT},
-                 {"Contiguous", SPLIT_CONTIGUOUS}};
+static const char *const behaviors[] = {[SPLIT_ISOLATED] = "Isolated",
+                                        [SPLIT_REMOVED] = "Removed",
+                                        [SPLIT_MERGED_WITH_PREVIOUS] = "MergedWithPrevious",
+                                        [SPLIT_MERGED_WITH_NEXT] = "MergedWithNext",
+                                        [SPLIT_CONTIGUOUS] = "Contiguous"};
+static const char *const schemes[] = {
+    [PREPEND_NEVER] = "never", [PREPEND_FIRST] = "first", [PREPEND_ALWAYS] = "always"};
 
-static ott_status get_behavior(const json_t *object, split_behavior *out) {
-    const char *name = json_string_value(json_object_get(object, "behavior"));
-    if (!name) return status_fail(OTT_ERR_FORMAT, "behavior is missing or not a string");
-    for (size_t i = 0; i < sizeof behaviors / sizeof *behaviors; i++) {
-        if (strcmp(behaviors[i].name, name) != 0) continue;
-        *out = behaviors[i].behavior;
-        return OTT_OK;
-    }
-    return status_fail(OTT_ERR_UNSUPPORTED, "behavior '%s' is not supported", str_show(name).text);
+/* *out = the index of the member's text in `names`. */
+static ott_status get_choice(const json_t *object, const char *key, const char *const *names, int count,
+                             int *out) {
+    const char *name = json_string_value(json_object_get(object, key));
+    if (!name) return status_fail(OTT_ERR_FORMAT, "%s is missing or not a string", key);
+    for (*out = 0; *out < count; ++*out)
+        if (strcmp(names[*out], name) == 0) return OTT_OK;
+    return status_fail(OTT_ERR_UNSUPPORTED, "%s '%s' is not supported", key, str_show(name).text);
 }
 
-static ott_status new_step(tokenizer *t, split_step step, split_step **out) {
+static ott_status get_behavior(const json_t *object, split_behavior *out) {
+    int choice;
+    TRY(get_choice(object, "behavior", behaviors, sizeof behaviors / sizeof *behaviors, &choice));
+    return *out = (split_behavior)choice, OTT_OK;
+}
+
+static ott_status new_split_step(tokenizer *t, split_step step, split_step **out) {
     *out = NULL;
     if (t->split_count == TOKENIZER_MAX_STEPS)
         return status_fail(OTT_ERR_UNSUPPORTED, "more than %d steps", TOKENIZER_MAX_STEPS);
@@ -41,24 +45,25 @@ static ott_status new_step(tokenizer *t, split_step step, split_step **out) {
 
 static ott_status add_regex(tokenizer *t, const char *regex, split_behavior behavior, bool invert) {
     split_step *step;
-    TRY(new_step(t, (split_step){.kind = SPLIT_PATTERN, .behavior = behavior, .invert = invert}, &step));
+    TRY(new_split_step(t, (split_step){.kind = SPLIT_PATTERN, .behavior = behavior, .invert = invert},
+                       &step));
     return regex_compile(t->account, (text_view){regex, (int64_t)strlen(regex)}, &step->pattern);
 }
 
 static ott_status load_split(tokenizer *t, const json_t *object) {
     split_step *step;
-    TRY(new_step(t, (split_step){.kind = SPLIT_PATTERN}, &step));
+    TRY(new_split_step(t, (split_step){.kind = SPLIT_PATTERN}, &step));
     TRY(get_behavior(object, &step->behavior));
     TRY(json_member_bool(object, "invert", false, &step->invert));
     return json_get_pattern(t, object, &step->pattern);
 }
 
-static ott_status load_byte_level(tokenizer *t, const json_t *object) {
+static ott_status load_byte_level_split(tokenizer *t, const json_t *object) {
     bool space, regex;
     split_step *step;
     TRY(json_member_bool(object, "add_prefix_space", true, &space));
     TRY(json_member_bool(object, "use_regex", true, &regex));
-    if (space) TRY(new_step(t, (split_step){.kind = SPLIT_ADD_SPACE}, &step));
+    if (space) TRY(new_split_step(t, (split_step){.kind = SPLIT_ADD_SPACE}, &step));
     if (regex) TRY(add_regex(t, TOKENIZER_GPT2, SPLIT_ISOLATED, false));
     t->model.byte_level = true; /* pieces are bytes; the vocabulary's texts are converted to bytes */
     return OTT_OK;
@@ -68,35 +73,28 @@ static ott_status load_byte_level(tokenizer *t, const json_t *object) {
 static ott_status get_prepend(const json_t *object, metaspace_prepend *out) {
     const json_t *scheme = json_object_get(object, "prepend_scheme");
     bool add;
+    int choice;
     TRY(json_member_bool(object, "add_prefix_space", true, &add));
     *out = add ? PREPEND_ALWAYS : PREPEND_NEVER;
     if (!scheme || json_is_null(scheme)) return OTT_OK;
-    const char *name = json_string_value(scheme);
-    if (!name) return status_fail(OTT_ERR_FORMAT, "prepend_scheme is not a string");
-    if (strcmp(name, "first") == 0)
-        *out = PREPEND_FIRST;
-    else if (strcmp(name, "always") == 0)
-        *out = PREPEND_ALWAYS;
-    else if (strcmp(name, "never") == 0)
-        *out = PREPEND_NEVER;
-    else
-        return status_fail(OTT_ERR_UNSUPPORTED, "prepend_scheme '%s' is not supported", str_show(name).text);
-    return OTT_OK;
+    if (!json_is_string(scheme)) return status_fail(OTT_ERR_FORMAT, "prepend_scheme is not a string");
+    TRY(get_choice(object, "prepend_scheme", schemes, sizeof schemes / sizeof *schemes, &choice));
+    return *out = (metaspace_prepend)choice, OTT_OK;
 }
 
-static ott_status load_metaspace(tokenizer *t, const json_t *object) {
+static ott_status load_metaspace_split(tokenizer *t, const json_t *object) {
     split_step *step, *word_step;
     bool split;
-    TRY(new_step(t, (split_step){.kind = SPLIT_METASPACE}, &step));
+    TRY(new_split_step(t, (split_step){.kind = SPLIT_METASPACE}, &step));
     TRY(json_get_character(t->texts, object, "replacement", &step->replacement));
     TRY(get_prepend(object, &step->prepend));
     TRY(json_member_bool(object, "split", true, &split));
     if (!split) return OTT_OK;
-    return new_step(t,
-                    (split_step){.kind = SPLIT_PATTERN,
-                                 .behavior = SPLIT_MERGED_WITH_NEXT,
-                                 .pattern = {.literal = step->replacement}},
-                    &word_step);
+    return new_split_step(t,
+                          (split_step){.kind = SPLIT_PATTERN,
+                                       .behavior = SPLIT_MERGED_WITH_NEXT,
+                                       .pattern = {.literal = step->replacement}},
+                          &word_step);
 }
 
 static ott_status load_punctuation(tokenizer *t, const json_t *object) {
@@ -117,8 +115,8 @@ static ott_status load_split_step(tokenizer *t, const json_t *object, const char
     if (t->model.byte_level)
         return status_fail(OTT_ERR_UNSUPPORTED, "a pre-tokenizer after ByteLevel is not supported");
     if (strcmp(type, "Split") == 0) return load_split(t, object);
-    if (strcmp(type, "ByteLevel") == 0) return load_byte_level(t, object);
-    if (strcmp(type, "Metaspace") == 0) return load_metaspace(t, object);
+    if (strcmp(type, "ByteLevel") == 0) return load_byte_level_split(t, object);
+    if (strcmp(type, "Metaspace") == 0) return load_metaspace_split(t, object);
     if (strcmp(type, "Digits") == 0) return load_digits(t, object);
     if (strcmp(type, "Punctuation") == 0) return load_punctuation(t, object);
     if (strcmp(type, "Whitespace") == 0) return add_regex(t, words, SPLIT_REMOVED, true);

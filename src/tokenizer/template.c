@@ -3,12 +3,9 @@
 #include "base/file/file.h"
 #include "tokenizer/internal.h"
 #include <inttypes.h>
-#include <limits.h>
 #include <stdio.h>
 
-/* ---- the post-processor ---- */
-
-static ott_status append_id(const tokenizer *t, int64_t id, int32_t *ids, int *count) {
+static ott_status append_template_id(const tokenizer *t, int64_t id, int32_t *ids, int *count) {
     if (id < 0 || !tokenizer_token(t, id))
         return status_fail(OTT_ERR_FORMAT, "there is no token with the id %" PRId64, id);
     if (*count == TOKENIZER_MAX_TEMPLATE)
@@ -29,29 +26,27 @@ static ott_status append_special(tokenizer *t, const json_t *object, const json_
     for (size_t i = 0; i < json_array_size(ids); i++) {
         const json_t *id = json_array_get(ids, i);
         int64_t value = json_is_integer(id) ? json_integer_value(id) : -1;
-        TRY(append_id(t, value, after ? t->suffix : t->prefix, after ? &t->suffix_count : &t->prefix_count));
+        TRY(append_template_id(t, value, after ? t->suffix : t->prefix,
+                               after ? &t->suffix_count : &t->prefix_count));
     }
     return OTT_OK;
 }
 
 static ott_status load_template(tokenizer *t, const json_t *object) {
     const json_t *single = json_object_get(object, "single");
-    bool seen = false;
+    int sequences = 0;
     if (!json_is_array(single)) return status_fail(OTT_ERR_FORMAT, "single is missing or not an array");
     if (t->prefix_count + t->suffix_count > 0)
         return status_fail(OTT_ERR_UNSUPPORTED, "a second template is not supported");
     for (size_t i = 0; i < json_array_size(single); i++) {
         const json_t *piece = json_array_get(single, i), *special = json_object_get(piece, "SpecialToken");
         const char *text = json_string_value(json_object_get(json_object_get(piece, "Sequence"), "id"));
-        if (special) {
-            TRY(append_special(t, object, special, seen));
-            continue;
-        }
-        if (!text || strcmp(text, "A") != 0 || seen)
-            return status_fail(OTT_ERR_FORMAT, "single does not have the Sequence A exactly once");
-        seen = true;
+        if (special)
+            TRY(append_special(t, object, special, sequences > 0));
+        else
+            sequences += text && strcmp(text, "A") == 0 ? 1 : 2;
     }
-    if (seen) return OTT_OK;
+    if (sequences == 1) return OTT_OK;
     return status_fail(OTT_ERR_FORMAT, "single does not have the Sequence A exactly once");
 }
 
@@ -66,8 +61,6 @@ ott_status template_load(tokenizer *t, const json_t *root) {
     return json_each_step(t, json_object_get(root, "post_processor"), "post_processor", "processors",
                           load_processor, NULL);
 }
-
-/* ---- other files of the folder ---- */
 
 /* Returns the id of the token that a JSON value names: "<s>" or {"content": "<s>"}; -1 if it names none. */
 static int32_t named_token(const tokenizer *t, const json_t *object, const char *key) {
@@ -97,30 +90,24 @@ static ott_status read_additions(tokenizer *t, const json_t *config) {
                  *eos = json_object_get(config, "add_eos_token");
     if (json_is_boolean(bos)) {
         t->prefix_count = 0;
-        if (json_is_true(bos) && t->bos >= 0) TRY(append_id(t, t->bos, t->prefix, &t->prefix_count));
+        if (json_is_true(bos) && t->bos >= 0) TRY(append_template_id(t, t->bos, t->prefix, &t->prefix_count));
     }
     if (json_is_boolean(eos)) {
         t->suffix_count = 0;
-        if (json_is_true(eos) && t->eos >= 0) TRY(append_id(t, t->eos, t->suffix, &t->suffix_count));
+        if (json_is_true(eos) && t->eos >= 0) TRY(append_template_id(t, t->eos, t->suffix, &t->suffix_count));
     }
     return OTT_OK;
 }
 
-static ott_status read_neighbour(tokenizer *t, const char *name, size_t flags, json_t **out) {
-    const char *slash = strrchr(t->path, '/'), *path;
-    TRY(arena_printf(t->texts, &path, "%.*s%s", slash ? (int)(slash - t->path) + 1 : 0, t->path, name));
-    return json_read_file(t->account, path, flags, out);
-}
-
-static bool neighbour_path(const tokenizer *t, const char *name, char path[PATH_MAX]) {
+bool tokenizer_neighbour(const tokenizer *t, const char *name, char path[PATH_MAX]) {
     const char *slash = strrchr(t->path, '/');
     int folder = slash ? (int)(slash - t->path) + 1 : 0;
     return snprintf(path, PATH_MAX, "%.*s%s", folder, t->path, name) < PATH_MAX;
 }
 
-static bool has_neighbour(const tokenizer *t, const char *name) {
+static ott_status read_neighbour(tokenizer *t, const char *name, size_t flags, json_t **out) {
     char path[PATH_MAX];
-    return neighbour_path(t, name, path) && file_exists(path);
+    return tokenizer_neighbour(t, name, path) ? json_read_file(t->account, path, flags, out) : OTT_OK;
 }
 
 ott_status tokenizer_check_output(const tokenizer *t, const char *output) {
@@ -129,20 +116,21 @@ ott_status tokenizer_check_output(const tokenizer *t, const char *output) {
     char path[PATH_MAX];
     TRY(file_check_output(output, t->path));
     for (size_t i = 0; i < sizeof names / sizeof *names; i++)
-        if (neighbour_path(t, names[i], path)) TRY(file_check_output(output, path));
+        if (tokenizer_neighbour(t, names[i], path)) TRY(file_check_output(output, path));
     return OTT_OK;
 }
 
 ott_status template_load_neighbours(tokenizer *t) {
     json_t *config = NULL, *map = NULL, *generation = NULL;
+    char path[PATH_MAX];
     ott_status status;
     t->bos = t->eos = -1;
     /* transformers writes model_max_length as the integer 10^30, which jansson must read as a real. */
     TRY_OUT(read_neighbour(t, "tokenizer_config.json", JSON_DECODE_INT_AS_REAL, &config));
     TRY_OUT(read_neighbour(t, "special_tokens_map.json", 0, &map));
     TRY_OUT(read_neighbour(t, "generation_config.json", 0, &generation));
-    t->chat_template =
-        json_object_get(config, "chat_template") != NULL || has_neighbour(t, "chat_template.jinja");
+    t->chat_template = json_object_get(config, "chat_template") ||
+                       (tokenizer_neighbour(t, "chat_template.jinja", path) && file_exists(path));
     name_ends(t, config);
     name_ends(t, map);
     /* eos_token_id is an id or a list of ids. */

@@ -4,8 +4,6 @@
 #include "tokenizer/internal.h"
 #include <inttypes.h>
 
-/* ---- opening ---- */
-
 static ott_status load_parts(tokenizer *t, const json_t *root) {
     TRY(split_load(t, root)); /* first: the other parts need to know if the model is byte-level */
     TRY(normalize_load(t, root));
@@ -36,11 +34,8 @@ ott_status tokenizer_open(mem *account, const char *path, tokenizer **out) {
     t->account = account;
     ott_status status = arena_open(account, MEM_DATA, &t->texts);
     if (status == OTT_OK) status = load_steps(t, path);
-    if (status == OTT_OK)
-        *out = t;
-    else
-        tokenizer_close(t);
-    return status;
+    if (status != OTT_OK) return tokenizer_close(t), status;
+    return *out = t, OTT_OK;
 }
 
 void tokenizer_close(tokenizer *t) {
@@ -60,8 +55,6 @@ void tokenizer_close(tokenizer *t) {
     arena_close(t->texts);
     mem_free(t->account, t);
 }
-
-/* ---- encoding ---- */
 
 static ott_status encode_normalized(encode_run *run, text_view text, bool at_start) {
     return split_run(run, 0, text, at_start);
@@ -114,7 +107,7 @@ static ott_status append_all(tokenizer_ids *out, const int32_t *ids, int count) 
     return OTT_OK;
 }
 
-static ott_status check_utf8(const char *text, int64_t bytes) {
+static ott_status check_text(const char *text, int64_t bytes) {
     if (bytes < 0 || (bytes > 0 && !text))
         return status_fail(OTT_ERR_ARGUMENT, "a text of %" PRId64 " bytes", bytes);
     if (bytes > TOKENIZER_TEXT_LIMIT)
@@ -127,10 +120,10 @@ static ott_status check_utf8(const char *text, int64_t bytes) {
                        (unsigned char)text[bad]);
 }
 
-static ott_status encode_text(encode_run *run, text_view text, bool around) {
+static ott_status encode_around(encode_run *run, text_view text, bool around) {
     const tokenizer *t = run->t;
     tokenizer_ids *ids = run->ids;
-    TRY(check_utf8(text.at, text.bytes));
+    TRY(check_text(text.at, text.bytes));
     regex_matcher_begin(&run->s->matcher, text.bytes);
     TRY(tokenizer_ids_reserve(ids, text.bytes / 3)); /* enough ids for most texts */
     if (around) TRY(append_all(ids, t->prefix, t->prefix_count));
@@ -153,7 +146,7 @@ ott_status tokenizer_encode_prefixes(const tokenizer *t, tokenizer_scratch *s, c
     const int64_t before = ids->count;
     STATUS_REQUIRE(s->t == t);
     for (int64_t i = 0; prefixes && i < prefixes->count; i++) prefixes->ids[i] = 0;
-    ott_status status = encode_text(&run, (text_view){text, bytes}, flags & TOKENIZER_ADD_SPECIAL);
+    ott_status status = encode_around(&run, (text_view){text, bytes}, flags & TOKENIZER_ADD_SPECIAL);
     for (int64_t i = 0; prefixes && i < prefixes->count; i++)
         if (prefixes->ids[i] > 0) prefixes->ids[i] -= before;
     if (status != OTT_OK) ids->count = before;

@@ -41,12 +41,7 @@ bool tokenizer_is_stop(const tokenizer *t, int64_t id) {
 }
 
 ott_status tokenizer_ids_reserve(tokenizer_ids *ids, int64_t extra) {
-    int64_t need = ids->count + extra, capacity = ids->capacity ? ids->capacity : 256;
-    if (need <= ids->capacity) return OTT_OK;
-    while (capacity < need) capacity *= 2;
-    TRY(mem_grow(ids->account, MEM_DATA, capacity * (int64_t)sizeof *ids->ids, "token ids", &ids->ids));
-    ids->capacity = capacity;
-    return OTT_OK;
+    return mem_reserve(ids->account, MEM_DATA, ids->count + extra, "token ids", &ids->capacity, &ids->ids);
 }
 
 ott_status tokenizer_ids_append(tokenizer_ids *ids, int32_t id) {

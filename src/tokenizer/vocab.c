@@ -1,9 +1,9 @@
 /* tokenizer/vocab: loads the model of a tokenizer.json: names of tokens, merges, and the bytes of pieces. */
-#define _GNU_SOURCE /* declares memmem */
 #include "tokenizer/describe.h"
 #include "tokenizer/internal.h"
 #include <inttypes.h>
 #include <stdio.h>
+#include <utf8proc.h>
 
 /* Largest allowed id of a file: IDS_PER_TOKEN * tokens + IDS_OF_ANY - 1. Without this limit a small file with
    a large id could allocate huge tables, which are indexed by id. */
@@ -73,24 +73,19 @@ static ott_status load_names(tokenizer *t, const json_t *vocab, const extent *e)
 /* ---- bytes as characters, as in GPT-2's vocabulary ---- */
 
 /* True for bytes that represent themselves. The other bytes map to characters from U+0100 on, in order. */
-static bool is_printable(int byte) {
+static bool names_itself(int byte) {
     return (byte >= '!' && byte <= '~') || (byte >= 0xa1 && byte != 0xad);
 }
 
 static int codepoint_of_byte(int byte) {
-    if (is_printable(byte)) return byte;
+    if (names_itself(byte)) return byte;
     int before = 0;
-    for (int i = 0; i < byte; i++) before += !is_printable(i);
+    for (int i = 0; i < byte; i++) before += !names_itself(i);
     return 0x100 + before;
 }
 
 int tokenizer_byte_name(unsigned char byte, char out[3]) {
-    int c = codepoint_of_byte(byte);
-    if (c < 0x80) out[0] = (char)c;
-    if (c < 0x80) return 1;
-    out[0] = (char)(0xc0 | c >> 6);
-    out[1] = (char)(0x80 | (c & 0x3f));
-    return 2;
+    return (int)utf8proc_encode_char(codepoint_of_byte(byte), (utf8proc_uint8_t *)out);
 }
 
 byte_characters vocab_byte_characters(void) {
@@ -139,7 +134,7 @@ static merge_slot *merge_at(const bpe_model *m, uint32_t left, uint32_t right) {
 }
 
 /* Reads a merge: "a b", or ["a", "b"]. */
-static bool read_pair(const json_t *merge, text_view *left, text_view *right) {
+static bool read_merge(const json_t *merge, text_view *left, text_view *right) {
     if (json_is_string(merge)) {
         const char *text = json_string_value(merge), *space = strchr(text, ' ');
         size_t bytes = json_string_length(merge);
@@ -185,7 +180,7 @@ static void note_joined(bpe_model *m, text_view left, text_view right, uint32_t 
 static ott_status load_merge(tokenizer *t, const json_t *merge, size_t rank, str *joined) {
     text_view left, right;
     uint32_t a, b, id;
-    if (!read_pair(merge, &left, &right))
+    if (!read_merge(merge, &left, &right))
         return status_fail(OTT_ERR_FORMAT, "model.merges: merge %zu is not a pair of tokens", rank);
     TRY(find_token_part(t, left, "the left part", rank, &a));
     TRY(find_token_part(t, right, "the right part", rank, &b));

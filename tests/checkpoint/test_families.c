@@ -181,7 +181,7 @@ static void write_more(mem *account, const char *path, const char *folder, bool 
     safetensors_tensor declared[MOST];
     char values[BYTES] = {0};
     safetensors *from;
-    shards_writer *w;
+    safetensors_writer *w;
     HARNESS_OK(safetensors_open(account, path, &from));
     /* before: number of tensors before the new one, in name order */
     int64_t count = safetensors_count(from), before = 0;
@@ -196,15 +196,15 @@ static void write_more(mem *account, const char *path, const char *folder, bool 
     }
     declared[before] =
         (safetensors_tensor){.name = more, .dtype = OTT_BF16, .rank = 4, .shape = {1, 1, 4, 4}};
-    HARNESS_OK(shards_writer_open(account, folder, declared, count + 1, 0, NULL, 0, &w));
+    HARNESS_OK(safetensors_writer_join_shards(account, folder, declared, count + 1, 0, NULL, 0, 0, 1, &w));
     for (int64_t i = 0; i <= count; i++) {
         const safetensors_entry *e = i == before ? NULL : safetensors_at(from, i - (i > before));
         int64_t bytes = e ? safetensors_elements(e) * 2 : 2 * 4 * 4;
         assert_true(bytes <= BYTES);
         if (e) HARNESS_OK(safetensors_read(from, e, 0, bytes, values));
-        HARNESS_OK(shards_writer_append(w, values, bytes));
+        HARNESS_OK(safetensors_writer_append(w, values, bytes));
     }
-    HARNESS_OK(shards_writer_commit(w));
+    HARNESS_OK(safetensors_writer_commit(w));
     safetensors_close(from);
 }
 

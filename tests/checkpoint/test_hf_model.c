@@ -620,15 +620,15 @@ static void write_spoiled(run_folder *f, const spoiled *s, const char *folder) {
     static const char zeroes[1 << 16];
     static char ones[1 << 16];
     memset(ones, 0xff, sizeof ones);
-    shards_writer *w;
-    succeed(shards_writer_open(f->account, folder, s->tensors, s->count, 0, NULL, 0, &w));
-    for (int64_t i; (i = shards_writer_next(w)) >= 0;) {
+    safetensors_writer *w;
+    succeed(safetensors_writer_join_shards(f->account, folder, s->tensors, s->count, 0, NULL, 0, 0, 1, &w));
+    for (int64_t i; (i = safetensors_writer_next(w)) >= 0;) {
         int64_t bytes = dtype_bytes(s->tensors[i].dtype);
         for (int r = 0; r < s->tensors[i].rank; r++) bytes *= s->tensors[i].shape[r];
         bool is_nan = s->nan && strcmp(s->nan, s->tensors[i].name) == 0;
-        succeed(shards_writer_append(w, is_nan ? ones : zeroes, bytes));
+        succeed(safetensors_writer_append(w, is_nan ? ones : zeroes, bytes));
     }
-    succeed(shards_writer_commit(w));
+    succeed(safetensors_writer_commit(w));
 }
 
 static void test_weights_that_are_refused_change_nothing(void **state) {

@@ -70,7 +70,7 @@ static void check_vectors(folder *f, const char *model, const char *rows) {
     dataset_source s = rows_source(&rows);
     s.tokenizer = t;
     s.limit = 40;
-    if (dataset_open_hellaswag(f->account, &s, &d) != OTT_OK) fail_msg("%s", status_text());
+    if (dataset_open_rows(f->account, &s, ROWS_HELLASWAG, &d) != OTT_OK) fail_msg("%s", status_text());
     assert_true(dataset_has_samples(d));
     rows_split(d, dataset_longest(d), false);
     assert_int_equal(dataset_rows(d), 40);
@@ -154,7 +154,7 @@ static void packing_moves_samples_only(void **state) {
     dataset_source s = rows_source(&path);
     s.prompt_field = "q";
     s.completion_field = "a";
-    assert_int_equal(dataset_open_jsonl(f->account, &s, &d), OTT_OK);
+    assert_int_equal(dataset_open_rows(f->account, &s, ROWS_OTHER, &d), OTT_OK);
     assert_int_equal(dataset_longest(d), 23);
     check_packing(d, 64);
     assert_int_equal(dataset_left_out(d), 0);
@@ -176,7 +176,7 @@ static void packs_hellaswag(void **state) {
     assert_int_equal(tokenizer_open(f->account, shared("data/tokenizers/qwen2.5"), &t), OTT_OK);
     dataset_source s = rows_source(&rows);
     s.tokenizer = t;
-    assert_int_equal(dataset_open_hellaswag(f->account, &s, &d), OTT_OK);
+    assert_int_equal(dataset_open_rows(f->account, &s, ROWS_HELLASWAG, &d), OTT_OK);
     check_packing(d, 1024);
     assert_int_equal(dataset_samples(d), 3368);
     check_packing(d, 64);
@@ -195,7 +195,7 @@ static void loss_is_on_the_completion(void **state) {
     dataset_source s = rows_source(&path);
     s.prompt_field = "p";
     s.completion_field = "c";
-    assert_int_equal(dataset_open_jsonl(f->account, &s, &d), OTT_OK);
+    assert_int_equal(dataset_open_rows(f->account, &s, ROWS_OTHER, &d), OTT_OK);
     rows_split(d, 6, false);
     assert_int_equal(dataset_rows(d), 2);
     held_row h = rows_read(d, 0);
@@ -218,13 +218,12 @@ static void loss_is_on_the_completion(void **state) {
 
 /* ---- errors ---- */
 
-typedef ott_status (*open_jsonl)(mem *, const dataset_source *, dataset **);
-
-static void refuse(folder *f, open_jsonl open, const char *text, const char *place, const char *message) {
+static void refuse(folder *f, dataset_row_kind kind, const char *text, const char *place,
+                   const char *message) {
     dataset *d;
     const char *path = folder_write_text(f, "bad.jsonl", text);
     dataset_source s = rows_source(&path);
-    ott_status status = open(f->account, &s, &d);
+    ott_status status = dataset_open_rows(f->account, &s, kind, &d);
     if (status != OTT_ERR_FORMAT) fail_msg("%s: status %d: %s", text, status, status_text());
     assert_null(d);
     assert_error_names(place);
@@ -235,7 +234,7 @@ static void refuse(folder *f, open_jsonl open, const char *text, const char *pla
 
 static void bad_rows_are_named(void **state) {
     folder *f = *state;
-    open_jsonl text = dataset_open_jsonl, hs = dataset_open_hellaswag;
+    const dataset_row_kind text = ROWS_OTHER, hs = ROWS_HELLASWAG;
     refuse(f, text, "", "/bad.jsonl: ", "is empty");
     refuse(f, text, "\n\n  \r\n", "/bad.jsonl: ", "no rows");
     refuse(f, text, "{\"text\": \"a\"}\n{\"text\": \n", "/bad.jsonl:2: ", "is not JSON");
@@ -271,7 +270,7 @@ static void label_may_be_a_text(void **state) {
     dataset_source s = rows_source(&path);
     assert_int_equal(dataset_first_row(f->account, path, &kind), OTT_OK);
     assert_int_equal(kind, ROWS_HELLASWAG);
-    assert_int_equal(dataset_open_hellaswag(f->account, &s, &d), OTT_OK);
+    assert_int_equal(dataset_open_rows(f->account, &s, ROWS_HELLASWAG, &d), OTT_OK);
     rows_split(d, 3, false);
     held_row h = rows_read(d, 0);
     assert_memory_equal(h.row.token, ((int32_t[]){'a', 'c', 'd'}), 12);
@@ -316,7 +315,7 @@ static void squad_rows_are_those_of_automodel(void **state) {
     dataset_source s = rows_source(&path);
     assert_int_equal(dataset_first_row(f->account, path, &kind), OTT_OK);
     assert_int_equal(kind, ROWS_SQUAD);
-    assert_int_equal(dataset_open_squad(f->account, &s, &d), OTT_OK);
+    assert_int_equal(dataset_open_rows(f->account, &s, ROWS_SQUAD, &d), OTT_OK);
     assert_true(dataset_has_samples(d));
     rows_split(d, 40, false);
     assert_int_equal(dataset_rows(d), 2);
@@ -326,7 +325,7 @@ static void squad_rows_are_those_of_automodel(void **state) {
     dataset_close(d);
     path = folder_write_text(f, "t.jsonl",
                              "{\"context\": \"c\", \"question\": \"q\", \"answers\": {\"text\": \"a\"}}");
-    assert_int_equal(dataset_open_squad(f->account, &s, &d), OTT_ERR_FORMAT);
+    assert_int_equal(dataset_open_rows(f->account, &s, ROWS_SQUAD, &d), OTT_ERR_FORMAT);
     assert_error_names("t.jsonl:1: answers is an object, without a list of texts");
 }
 
@@ -339,17 +338,17 @@ static void instructions_are_joined_by_spaces(void **state) {
     s.context_field = "a";
     s.prompt_field = "b";
     s.completion_field = "c";
-    assert_int_equal(dataset_open_instructions(f->account, &s, &d), OTT_OK);
+    assert_int_equal(dataset_open_rows(f->account, &s, ROWS_INSTRUCTION, &d), OTT_OK);
     rows_split(d, 20, false);
     expect_sample(d, 0, "one two  three", 8);
     dataset_close(d);
     s.context_field = "";
-    assert_int_equal(dataset_open_instructions(f->account, &s, &d), OTT_OK);
+    assert_int_equal(dataset_open_rows(f->account, &s, ROWS_INSTRUCTION, &d), OTT_OK);
     rows_split(d, 20, false);
     expect_sample(d, 0, "two  three", 4);
     dataset_close(d);
     s.prompt_field = "question";
-    assert_int_equal(dataset_open_instructions(f->account, &s, &d), OTT_ERR_FORMAT);
+    assert_int_equal(dataset_open_rows(f->account, &s, ROWS_INSTRUCTION, &d), OTT_ERR_FORMAT);
     assert_error_names("the row has no field \"question\"; it has a, b, c");
 }
 
@@ -365,7 +364,7 @@ static void what_carries_no_loss_is_counted(void **state) {
         f, "t.jsonl", "{\"context\": \"c\", \"question\": \"q\", \"answers\": {\"text\": [\"yes\"]}}\n");
     dataset_source s = rows_source(&path);
     s.tokenizer = t;
-    assert_int_equal(dataset_open_squad(f->account, &s, &d), OTT_OK);
+    assert_int_equal(dataset_open_rows(f->account, &s, ROWS_SQUAD, &d), OTT_OK);
     /* The prompt has 31 tokens. With the answer it also has 31, as its last token becomes " yes". So no token
        is left as a target. */
     rows_split(d, 40, false);
@@ -426,7 +425,7 @@ static void only_the_assistant_is_learned(void **state) {
         const char *path = folder_write_text(f, "t.jsonl", rows);
         dataset_source s = rows_source(&path);
         s.tokenizer = t;
-        if (dataset_open_chat(f->account, &s, &d) != OTT_OK) fail_msg("%s", status_text());
+        if (dataset_open_rows(f->account, &s, ROWS_MESSAGES, &d) != OTT_OK) fail_msg("%s", status_text());
         rows_split(d, 64, false);
         assert_int_equal(dataset_rows(d), 4);
         expect_turns(t, d, 0, "<u>hi</><a>yo</><u>q</><a>ok</>", "           ^^^^^          ^^^^^");
@@ -457,7 +456,7 @@ static void templates_see_tools(void **state) {
     const char *path = folder_write_text(f, "t.jsonl", rows);
     dataset_source s = rows_source(&path);
     s.tokenizer = t;
-    if (dataset_open_chat(f->account, &s, &d) != OTT_OK) fail_msg("%s", status_text());
+    if (dataset_open_rows(f->account, &s, ROWS_MESSAGES, &d) != OTT_OK) fail_msg("%s", status_text());
     rows_split(d, 64, false);
     assert_int_equal(dataset_rows(d), 3);
     expect_turns(t, d, 0, "1:<u>u</><a>!f</><t>t</><a>a</>", "            ^^^^^          ^^^^");
@@ -484,7 +483,7 @@ static void null_members_are_left_out(void **state) {
     const char *path = folder_write_text(f, "t.jsonl", rows);
     dataset_source s = rows_source(&path);
     s.tokenizer = t;
-    if (dataset_open_chat(f->account, &s, &d) != OTT_OK) fail_msg("%s", status_text());
+    if (dataset_open_rows(f->account, &s, ROWS_MESSAGES, &d) != OTT_OK) fail_msg("%s", status_text());
     rows_split(d, 64, false);
     expect_turns(t, d, 0, "<u>u</><a>!None</><a>a</>", "          ^^^^^^^^   ^^^^");
     dataset_close(d);
@@ -507,7 +506,7 @@ static void templates_get_the_day(void **state) {
         dataset *d;
         str text = {.account = f->account};
         s.chat_date = days[i][0];
-        if (dataset_open_chat(f->account, &s, &d) != OTT_OK) fail_msg("%s", status_text());
+        if (dataset_open_rows(f->account, &s, ROWS_MESSAGES, &d) != OTT_OK) fail_msg("%s", status_text());
         rows_split(d, 64, false);
         held_row h = rows_read(d, 0);
         assert_int_equal(tokenizer_decode(t, h.row.token, rows_document(d, &h.row, 0), false, &text), OTT_OK);
@@ -521,7 +520,7 @@ static void templates_get_the_day(void **state) {
         static const char *const wrong[] = {"2026-02-30", "3 Feb 2026", "2026-2-3"};
         dataset *d;
         s.chat_date = wrong[i];
-        assert_int_equal(dataset_open_chat(f->account, &s, &d), OTT_ERR_CONFIG);
+        assert_int_equal(dataset_open_rows(f->account, &s, ROWS_MESSAGES, &d), OTT_ERR_CONFIG);
         assert_error_names("data.chat_date");
         assert_error_names(wrong[i]);
     }
@@ -562,7 +561,8 @@ static int64_t work_of_turns(folder *f, const tokenizer *t, int turns) {
     dataset_source s = rows_source(&path);
     s.tokenizer = t;
     s.cancellation = &w;
-    if (dataset_open_chat(f->account, &s, &d) != OTT_OK) fail_msg("%d turns: %s", turns, status_text());
+    if (dataset_open_rows(f->account, &s, ROWS_MESSAGES, &d) != OTT_OK)
+        fail_msg("%d turns: %s", turns, status_text());
     assert_int_equal(dataset_tokens(d) > 10 * turns, 1);
     dataset_close(d);
     str_free(&row);
@@ -618,7 +618,7 @@ static void refuse_chat(folder *f, const tokenizer *t, const char *row, const ch
     const char *path = folder_write_text(f, "t.jsonl", row);
     dataset_source s = rows_source(&path);
     s.tokenizer = t;
-    ott_status status = dataset_open_chat(f->account, &s, &d);
+    ott_status status = dataset_open_rows(f->account, &s, ROWS_MESSAGES, &d);
     if (status == OTT_OK || !strstr(status_text(), message)) fail_msg("%s: %s", row, status_text());
 }
 
@@ -654,7 +654,15 @@ static void conversations_are_refused_by_line(void **state) {
 
 /* ---- stops ---- */
 
-typedef ott_status (*open_rows)(mem *account, const dataset_source *s, dataset **out);
+typedef ott_status (*open_data)(mem *account, const dataset_source *s, dataset **out);
+
+static ott_status open_messages(mem *account, const dataset_source *s, dataset **out) {
+    return dataset_open_rows(account, s, ROWS_MESSAGES, out);
+}
+
+static ott_status open_documents(mem *account, const dataset_source *s, dataset **out) {
+    return dataset_open_rows(account, s, ROWS_OTHER, out);
+}
 
 /* Reading and tokenizing call the stop callback, within a row and between rows. If it asks to stop, they end
    with OTT_ERR_STOPPED. */
@@ -669,10 +677,10 @@ static void stops_when_asked(void **state) {
     assert_int_equal(str_finish(&rows), OTT_OK);
     const char *path = folder_write_text(f, "t.jsonl", rows.text);
     static const struct {
-        open_rows open;
+        open_data open;
         int64_t most;
-    } cases[] = {{dataset_open_chat, 5}, /* the 6th call asks to stop, within the first row */
-                 {dataset_open_jsonl, 40},
+    } cases[] = {{open_messages, 5}, /* the 6th call asks to stop, within the first row */
+                 {open_documents, 40},
                  {dataset_open_text, 0},
                  {dataset_open_bytes, 0}};
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
@@ -698,7 +706,7 @@ static void expect_documents(folder *f, const char *name, const char *text, int6
     dataset *d;
     const char *path = folder_write_text(f, name, text);
     dataset_source s = rows_source(&path);
-    if (dataset_open_jsonl(f->account, &s, &d) != OTT_OK) fail_msg("%s: %s", text, status_text());
+    if (dataset_open_rows(f->account, &s, ROWS_OTHER, &d) != OTT_OK) fail_msg("%s: %s", text, status_text());
     assert_int_equal(dataset_tokens(d), count);
     dataset_close(d);
 }
@@ -707,7 +715,7 @@ static void refuse_documents(folder *f, const char *text, const char *message) {
     dataset *d;
     const char *path = folder_write_text(f, "t.json", text);
     dataset_source s = rows_source(&path);
-    ott_status status = dataset_open_jsonl(f->account, &s, &d);
+    ott_status status = dataset_open_rows(f->account, &s, ROWS_OTHER, &d);
     if (status != OTT_ERR_FORMAT || !strstr(status_text(), message)) fail_msg("%s: %s", text, status_text());
 }
 
@@ -757,7 +765,7 @@ static void shares_and_limits_count_rows(void **state) {
         s.from_share = cases[i].from;
         s.to_share = cases[i].to;
         s.limit = cases[i].limit;
-        assert_int_equal(dataset_open_hellaswag(f->account, &s, &d), OTT_OK);
+        assert_int_equal(dataset_open_rows(f->account, &s, ROWS_HELLASWAG, &d), OTT_OK);
         rows_split(d, 2, false);
         assert_int_equal(dataset_rows(d), cases[i].count);
         held_row h = rows_read(d, 0);
@@ -775,7 +783,7 @@ static void memory_runs_out(void **state) {
     dataset *d = NULL;
     for (int64_t n = 1; !d; n++) {
         mem_fail_after(f->account, n);
-        ott_status status = dataset_open_hellaswag(f->account, &s, &d);
+        ott_status status = dataset_open_rows(f->account, &s, ROWS_HELLASWAG, &d);
         assert_true(status == (d ? OTT_OK : OTT_ERR_MEMORY));
     }
     for (int64_t n = 1; dataset_rows(d) == 0; n++) {

@@ -115,7 +115,7 @@ static void rows_of_text(void **state) {
         f, "t.jsonl", "{\"text\": \"ab\", \"n\": 1}\n{\"text\": \"\"}\n{\"text\": \"cde\"}\n");
     dataset_source s = rows_source(&path);
     s.tokenizer = t;
-    assert_int_equal(dataset_open_jsonl(f->account, &s, &d), OTT_OK);
+    assert_int_equal(dataset_open_rows(f->account, &s, ROWS_OTHER, &d), OTT_OK);
     assert_false(dataset_has_samples(d));
     CHECK_IDS(d, BOS, AB, EOS, BOS, CD, 4, EOS);
     rows_split(d, 6, true);
@@ -131,7 +131,7 @@ static void rows_of_text(void **state) {
     free(h.memory);
     dataset_close(d);
     s.text_field = "body";
-    assert_int_equal(dataset_open_jsonl(f->account, &s, &d), OTT_ERR_FORMAT);
+    assert_int_equal(dataset_open_rows(f->account, &s, ROWS_OTHER, &d), OTT_ERR_FORMAT);
     assert_error_names("/t.jsonl:1: the row has no field \"body\"; it has text, n");
     tokenizer_close(t);
 }

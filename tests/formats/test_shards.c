@@ -39,24 +39,26 @@ static float value(int64_t t, int64_t i) {
 }
 
 static ott_status open_writer(folder *f, const char *sub, const safetensors_tensor *tensors, int64_t count,
-                              int64_t max_bytes, shards_writer **w) {
+                              int64_t max_bytes, safetensors_writer **w) {
     const safetensors_pair metadata = {"made_by", "test"};
-    return shards_writer_open(f->account, folder_file(f, sub), tensors, count, max_bytes, &metadata, 1, w);
+    return safetensors_writer_join_shards(f->account, folder_file(f, sub), tensors, count, max_bytes,
+                                          &metadata, 1, 0, 1, w);
 }
 
 static void write_model(folder *f, const char *sub, const safetensors_tensor *tensors, int64_t count,
                         int64_t max_bytes) {
-    shards_writer *w;
+    safetensors_writer *w;
     assert_int_equal(open_writer(f, sub, tensors, count, max_bytes, &w), OTT_OK);
-    for (int64_t t; (t = shards_writer_next(w)) >= 0;) {
+    for (int64_t t; (t = safetensors_writer_next(w)) >= 0;) {
         float values[64];
         for (int64_t i = 0; i < elements(&tensors[t]); i++) values[i] = value(t, i);
         int64_t half = elements(&tensors[t]) / 2;
-        assert_int_equal(shards_writer_append_floats(w, values, half), OTT_OK);
-        assert_int_equal(shards_writer_next(w), t);
-        assert_int_equal(shards_writer_append_floats(w, values + half, elements(&tensors[t]) - half), OTT_OK);
+        assert_int_equal(safetensors_writer_append_floats(w, values, half), OTT_OK);
+        assert_int_equal(safetensors_writer_next(w), t);
+        assert_int_equal(safetensors_writer_append_floats(w, values + half, elements(&tensors[t]) - half),
+                         OTT_OK);
     }
-    assert_int_equal(shards_writer_commit(w), OTT_OK);
+    assert_int_equal(safetensors_writer_commit(w), OTT_OK);
 }
 
 static ott_status open_model(folder *f, const char *sub, shards **s) {
@@ -114,12 +116,12 @@ static void splits_like_transformers(void **state) {
 }
 
 /* Writes elements r, r + 2, r + 4, ... of every tensor, and skips the others, as rank r of two ranks does. */
-static void append_every_other(shards_writer *w, int r) {
-    for (int64_t t; (t = shards_writer_next(w)) >= 0;)
+static void append_every_other(safetensors_writer *w, int r) {
+    for (int64_t t; (t = safetensors_writer_next(w)) >= 0;)
         for (int64_t i = 0; i < elements(&five[t]); i++) {
             float x = value(t, i);
-            assert_int_equal(i % 2 == r ? shards_writer_append_floats(w, &x, 1)
-                                        : shards_writer_skip(w, dtype_bytes(five[t].dtype)),
+            assert_int_equal(i % 2 == r ? safetensors_writer_append_floats(w, &x, 1)
+                                        : safetensors_writer_skip(w, dtype_bytes(five[t].dtype)),
                              OTT_OK);
         }
 }
@@ -127,15 +129,15 @@ static void append_every_other(shards_writer *w, int r) {
 static void two_write_one_folder(void **state) {
     folder *f = *state;
     const safetensors_pair metadata = {"made_by", "test"};
-    shards_writer *w[2];
+    safetensors_writer *w[2];
     shards *s;
     for (int r = 0; r < 2; r++)
-        assert_int_equal(
-            shards_writer_join(f->account, folder_file(f, "m"), five, FIVE, 100, &metadata, 1, r, 2, &w[r]),
-            OTT_OK); /* shards of 64 | 64 + 32 | 16 + 64 bytes */
+        assert_int_equal(safetensors_writer_join_shards(f->account, folder_file(f, "m"), five, FIVE, 100,
+                                                        &metadata, 1, r, 2, &w[r]),
+                         OTT_OK); /* shards of 64 | 64 + 32 | 16 + 64 bytes */
     for (int r = 1; r >= 0; r--) {
         append_every_other(w[r], r);
-        assert_int_equal(shards_writer_commit(w[r]), OTT_OK);
+        assert_int_equal(safetensors_writer_commit(w[r]), OTT_OK);
     }
     assert_int_equal(open_model(f, "m", &s), OTT_OK);
     assert_int_equal(shards_file_count(s), 3);
@@ -252,16 +254,16 @@ static void widens_every_code(void **state) {
     enum { COUNT = 65536 };
     safetensors_tensor tensors[5];
     static const char *const names[] = {"bf16", "f16", "e4m3", "e5m2", "e8m0"};
-    shards_writer *w;
+    safetensors_writer *w;
     shards *s;
     for (int i = 0; i < 5; i++) tensors[i] = (safetensors_tensor){names[i], formats[i], 1, {COUNT}};
     uint16_t *codes = calloc(COUNT, 2);
     float *values = calloc(COUNT, 4);
     for (int i = 0; i < COUNT; i++) codes[i] = (uint16_t)i;
     assert_int_equal(open_writer(f, "m", tensors, 5, 0, &w), OTT_OK);
-    for (int64_t t; (t = shards_writer_next(w)) >= 0;)
-        assert_int_equal(shards_writer_append(w, codes, COUNT * dtype_bytes(formats[t])), OTT_OK);
-    assert_int_equal(shards_writer_commit(w), OTT_OK);
+    for (int64_t t; (t = safetensors_writer_next(w)) >= 0;)
+        assert_int_equal(safetensors_writer_append(w, codes, COUNT * dtype_bytes(formats[t])), OTT_OK);
+    assert_int_equal(safetensors_writer_commit(w), OTT_OK);
     assert_int_equal(open_model(f, "m", &s), OTT_OK);
     for (int t = 0; t < 5; t++) {
         assert_int_equal(shards_read_floats(s, shards_find(s, names[t]), 0, COUNT, values), OTT_OK);
@@ -286,14 +288,14 @@ static void fp8_with_scale_reads_raw(void **state) {
     unsigned char codes[4];
     float values[4];
     const shard_tensor *t;
-    shards_writer *w;
+    safetensors_writer *w;
     shards *s;
     assert_int_equal(open_writer(f, "m", tensors, 3, 0, &w), OTT_OK);
-    for (int64_t next; (next = shards_writer_next(w)) >= 0;) {
-        if (next != 1) assert_int_equal(shards_writer_append_floats(w, values, 1), OTT_ERR_DTYPE);
-        assert_int_equal(shards_writer_append(w, data[next], bytes[next]), OTT_OK);
+    for (int64_t next; (next = safetensors_writer_next(w)) >= 0;) {
+        if (next != 1) assert_int_equal(safetensors_writer_append_floats(w, values, 1), OTT_ERR_DTYPE);
+        assert_int_equal(safetensors_writer_append(w, data[next], bytes[next]), OTT_OK);
     }
-    assert_int_equal(shards_writer_commit(w), OTT_OK);
+    assert_int_equal(safetensors_writer_commit(w), OTT_OK);
     assert_int_equal(open_model(f, "m", &s), OTT_OK);
     assert_int_equal(shards_expect(s, "x.weight", 2, (int64_t[]){2, 2}, &t), OTT_ERR_DTYPE);
     assert_error_names("'x.weight' is F8_E4M3; F32, BF16 or F16 is expected");
@@ -339,20 +341,20 @@ static int64_t count_files(folder *f, const char *sub) {
 
 static void incomplete_is_absent(void **state) {
     folder *f = *state;
-    shards_writer *w;
+    safetensors_writer *w;
     float values[64] = {0};
     assert_int_equal(open_writer(f, "m", five, FIVE, 100, &w), OTT_OK);
-    assert_int_equal(shards_writer_append_floats(w, values, 33), OTT_ERR_ARGUMENT);
-    assert_int_equal(shards_writer_append_floats(w, values, 32), OTT_OK);
+    assert_int_equal(safetensors_writer_append_floats(w, values, 33), OTT_ERR_ARGUMENT);
+    assert_int_equal(safetensors_writer_append_floats(w, values, 32), OTT_OK);
     assert_int_equal(count_files(f, "m"), 2); /* the first shard, and the second's temporary file */
-    shards_writer_abandon(w);
+    safetensors_writer_abandon(w);
     assert_int_equal(count_files(f, "m"), 0);
     assert_int_equal(open_writer(f, "m", five, FIVE, 100, &w), OTT_OK);
-    assert_int_equal(shards_writer_append_floats(w, values, 32), OTT_OK);
-    assert_int_equal(shards_writer_commit(w), OTT_ERR_ARGUMENT);
+    assert_int_equal(safetensors_writer_append_floats(w, values, 32), OTT_OK);
+    assert_int_equal(safetensors_writer_commit(w), OTT_ERR_ARGUMENT);
     assert_error_names("'model.layers.0.mlp.up_proj.weight' and later tensors lack data");
     assert_int_equal(count_files(f, "m"), 0);
-    shards_writer_abandon(NULL);
+    safetensors_writer_abandon(NULL);
 }
 
 /* Appending more elements than a tensor has fails, by one call or by several. The elements do not become part
@@ -362,17 +364,17 @@ static void floats_stay_in_their_tensor(void **state) {
     enum { COUNT = 2048 };
     const safetensors_tensor tensors[] = {{"a", OTT_BF16, 1, {COUNT}}, {"b", OTT_BF16, 1, {COUNT}}};
     float *values = calloc(COUNT + 1, sizeof *values);
-    shards_writer *w;
+    safetensors_writer *w;
     assert_int_equal(open_writer(f, "m", tensors, 2, 0, &w), OTT_OK);
-    assert_int_equal(shards_writer_append_floats(w, values, COUNT + 1), OTT_ERR_ARGUMENT);
+    assert_int_equal(safetensors_writer_append_floats(w, values, COUNT + 1), OTT_ERR_ARGUMENT);
     assert_error_names("'a' has fewer elements than were passed");
-    shards_writer_abandon(w);
+    safetensors_writer_abandon(w);
     free(values);
 }
 
 static void two_models_do_not_mix(void **state) {
     folder *f = *state;
-    shards_writer *w;
+    safetensors_writer *w;
     write_model(f, "m", five, FIVE, 0);
     assert_int_equal(open_writer(f, "m", five, FIVE, 100, &w), OTT_ERR_ARGUMENT);
     assert_null(w);
@@ -381,7 +383,7 @@ static void two_models_do_not_mix(void **state) {
 }
 
 static void refuse(folder *f, const safetensors_tensor *tensors, int64_t count, const char *message) {
-    shards_writer *w;
+    safetensors_writer *w;
     assert_int_equal(open_writer(f, "m", tensors, count, 16, &w), OTT_ERR_ARGUMENT);
     assert_null(w);
     assert_error_names(message);
@@ -389,7 +391,7 @@ static void refuse(folder *f, const safetensors_tensor *tensors, int64_t count, 
 
 static void writer_refuses(void **state) {
     folder *f = *state;
-    shards_writer *w;
+    safetensors_writer *w;
     const safetensors_tensor twice[] = {
         {"a", OTT_F32, 1, {4}}, {"b", OTT_F32, 1, {4}}, {"a", OTT_F32, 1, {4}}};
     const safetensors_tensor negative = {"a", OTT_F32, 1, {-1}}, rank = {"a", OTT_F32, 9, {0}};
@@ -403,7 +405,7 @@ static void writer_refuses(void **state) {
     refuse(f, &format, 1, "'a'");
     refuse(f, &reserved, 1, "__metadata__");
     assert_int_equal(open_writer(f, "m", five, FIVE, -1, &w), OTT_ERR_ARGUMENT);
-    assert_int_equal(count_files(f, "m"), 0);
+    assert_false(file_exists(folder_file(f, "m")));
 }
 
 static void no_tensors(void **state) {
@@ -582,7 +584,7 @@ static void damaged_index(void **state) {
 static void memory_runs_out(void **state) {
     folder *f = *state;
     shards *s = NULL;
-    shards_writer *w = NULL;
+    safetensors_writer *w = NULL;
     int64_t n;
     write_model(f, "m", five, FIVE, 100);
     for (n = 1; !s; n++) {
@@ -600,7 +602,7 @@ static void memory_runs_out(void **state) {
     }
     assert_true(n > 4);
     mem_fail_after(f->account, 0);
-    shards_writer_abandon(w);
+    safetensors_writer_abandon(w);
 }
 
 #define TEST(function) cmocka_unit_test_setup_teardown(function, folder_setup, folder_teardown)

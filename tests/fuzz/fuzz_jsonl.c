@@ -2,10 +2,6 @@
 #include "fuzz.h"
 #include "rows.h"
 
-static ott_status open_rows(mem *account, int kind, const dataset_source *s, dataset **out) {
-    return kind == 2 ? dataset_open_hellaswag(account, s, out) : dataset_open_jsonl(account, s, out);
-}
-
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t bytes) {
     if (bytes < 1) return 0;
     const char *path = fuzz_file("x.jsonl", data + 1, bytes - 1);
@@ -18,7 +14,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t bytes) {
     dataset *d;
     dataset_row_kind first;
     (void)dataset_first_row(account, path, &first);
-    if (open_rows(account, kind, &source, &d) == OTT_OK) read_some_rows(d);
+    if (dataset_open_rows(account, &source, kind == 2 ? ROWS_HELLASWAG : ROWS_OTHER, &d) == OTT_OK)
+        read_some_rows(d);
     mem_close(account);
     return 0;
 }

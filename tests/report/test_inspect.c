@@ -26,23 +26,24 @@ static void write_model(folder *f, const char *sub, int64_t max_bytes) {
         {"a\x1b[31m\n", OTT_F16, 0, {0}}};
     static const float w10[] = {1, -2, 3, 0, 0.5f, -0.0f}, w9[] = {0.1f, NAN};
     const safetensors_pair metadata = {"note", "hi\n\"there\""};
-    shards_writer *w;
+    safetensors_writer *w;
     float *large = malloc(LARGE * sizeof *large);
     const int64_t steps = 5;
     for (int64_t i = 0; i < LARGE; i++) large[i] = large_value(i);
-    assert_int_equal(
-        shards_writer_open(f->account, folder_file(f, sub), tensors, 7, max_bytes, &metadata, 1, &w), OTT_OK);
-    for (int64_t t; (t = shards_writer_next(w)) >= 0;) {
+    assert_int_equal(safetensors_writer_join_shards(f->account, folder_file(f, sub), tensors, 7, max_bytes,
+                                                    &metadata, 1, 0, 1, &w),
+                     OTT_OK);
+    for (int64_t t; (t = safetensors_writer_next(w)) >= 0;) {
         switch (t) {
-        case 0: assert_int_equal(shards_writer_append_floats(w, w10, 6), OTT_OK); break;
-        case 1: assert_int_equal(shards_writer_append_floats(w, w9, 2), OTT_OK); break;
-        case 2: assert_int_equal(shards_writer_append(w, "\x38\xb8\x7e\x7f", 4), OTT_OK); break;
-        case 3: assert_int_equal(shards_writer_append(w, &steps, 8), OTT_OK); break;
-        case 4: assert_int_equal(shards_writer_append_floats(w, large, LARGE), OTT_OK); break;
-        default: assert_int_equal(shards_writer_append_floats(w, w10, 1), OTT_OK); break;
+        case 0: assert_int_equal(safetensors_writer_append_floats(w, w10, 6), OTT_OK); break;
+        case 1: assert_int_equal(safetensors_writer_append_floats(w, w9, 2), OTT_OK); break;
+        case 2: assert_int_equal(safetensors_writer_append(w, "\x38\xb8\x7e\x7f", 4), OTT_OK); break;
+        case 3: assert_int_equal(safetensors_writer_append(w, &steps, 8), OTT_OK); break;
+        case 4: assert_int_equal(safetensors_writer_append_floats(w, large, LARGE), OTT_OK); break;
+        default: assert_int_equal(safetensors_writer_append_floats(w, w10, 1), OTT_OK); break;
         }
     }
-    assert_int_equal(shards_writer_commit(w), OTT_OK);
+    assert_int_equal(safetensors_writer_commit(w), OTT_OK);
     free(large);
 }
 
@@ -193,9 +194,11 @@ static void json_with_statistics(void **state) {
 
 static void empty_model(void **state) {
     folder *f = *state;
-    shards_writer *w;
-    assert_int_equal(shards_writer_open(f->account, folder_file(f, "m"), NULL, 0, 0, NULL, 0, &w), OTT_OK);
-    assert_int_equal(shards_writer_commit(w), OTT_OK);
+    safetensors_writer *w;
+    assert_int_equal(
+        safetensors_writer_join_shards(f->account, folder_file(f, "m"), NULL, 0, 0, NULL, 0, 0, 1, &w),
+        OTT_OK);
+    assert_int_equal(safetensors_writer_commit(w), OTT_OK);
     char *text = inspect(f, "m", true, true);
     json_t *root = json_loads(text, 0, NULL);
     assert_int_equal(json_array_size(json_object_get(root, "tensors")), 0);

@@ -116,7 +116,8 @@ static void check_tokens(const fixture *f, const char *text, const char *bin, bo
     FIXTURE_OK(tokenizer_open(account, f->folder, &t));
     s.tokenizer = t;
     s.add_bos = tokenizer_adds_bos(t);
-    FIXTURE_OK(rows ? dataset_open_jsonl(account, &s, &wanted) : dataset_open_text(account, &s, &wanted));
+    FIXTURE_OK(rows ? dataset_open_rows(account, &s, ROWS_OTHER, &wanted)
+                    : dataset_open_text(account, &s, &wanted));
     s.paths = files;
     FIXTURE_OK(dataset_open_tokens(account, &s, &made));
     assert_int_equal(dataset_tokens(made), dataset_tokens(wanted));

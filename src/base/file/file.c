@@ -1,12 +1,10 @@
-/* base/file/file: reads and writes files and folders; staged writes; positioned reads. Paths are resolved in
+/* base/file/file: reads files; makes, lists, syncs and removes folders. Paths are resolved in
    arrays of PATH_MAX bytes, because most of these functions have no memory account (base/mem). */
-#define _GNU_SOURCE /* declares O_CLOEXEC, fdopendir and realpath under every -std */
 #include "base/file/file.h"
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <inttypes.h>
-#include <limits.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -14,11 +12,10 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-/* Fails with "PATH: cannot open: No such file or directory". Call right after the system call that failed. */
-static ott_status fail_system(const char *path, const char *what) {
+ott_status file_fail_call(const char *path, const char *what, const char *name) {
     int reason = errno;
-    return status_fail(status_from_errno(reason), "%s: cannot %s: %s%s", path, what, strerror(reason),
-                       reason == EMFILE ? FILE_LIMIT_HINT : "");
+    return status_fail(status_from_errno(reason), "%s: cannot %s%s%s: %s%s", path, what, *name ? " " : "",
+                       name, strerror(reason), reason == EMFILE ? FILE_LIMIT_HINT : "");
 }
 
 static ott_status fail_long(const char *path, size_t length) {
@@ -26,7 +23,7 @@ static ott_status fail_long(const char *path, size_t length) {
                        length, PATH_MAX - 1);
 }
 
-static ott_status copy_path(const char *path, char out[PATH_MAX]) {
+ott_status file_copy_path(const char *path, char out[PATH_MAX]) {
     size_t length = strlen(path);
     if (length == 0) return status_fail(OTT_ERR_ARGUMENT, "a path is empty");
     if (length >= PATH_MAX) return fail_long(path, length);
@@ -98,7 +95,7 @@ static ott_status require_regular(const char *path, const struct stat *info) {
 ott_status file_size(const char *path, int64_t *bytes) {
     struct stat info;
     *bytes = 0;
-    if (stat(path, &info) != 0) return fail_system(path, "read");
+    if (stat(path, &info) != 0) return file_fail_call(path, "read", "");
     TRY(require_regular(path, &info));
     return *bytes = info.st_size, OTT_OK;
 }
@@ -110,9 +107,9 @@ ott_status file_reader_open(const char *path, file_reader *out) {
     *out = (file_reader){.descriptor = -1, .path = path};
     int descriptor =
         open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK); /* O_NONBLOCK: opening a pipe must not wait */
-    if (descriptor < 0) return fail_system(path, "open");
+    if (descriptor < 0) return file_fail_call(path, "open", "");
     ott_status status =
-        fstat(descriptor, &info) == 0 ? require_regular(path, &info) : fail_system(path, "read");
+        fstat(descriptor, &info) == 0 ? require_regular(path, &info) : file_fail_call(path, "read", "");
     if (status != OTT_OK) return close(descriptor), status;
     out->descriptor = descriptor;
     out->bytes = info.st_size;
@@ -128,7 +125,7 @@ ott_status file_reader_read(const file_reader *r, int64_t offset, void *data, in
     for (char *to = data; bytes > 0;) {
         ssize_t got = pread(r->descriptor, to, (size_t)bytes, (off_t)offset);
         if (got < 0 && errno == EINTR) continue;
-        if (got < 0) return fail_system(r->path, "read");
+        if (got < 0) return file_fail_call(r->path, "read", "");
         if (got == 0)
             return status_fail(OTT_ERR_IO, "%s: ends at byte %" PRId64 ": it shrank while it was read",
                                r->path, offset);
@@ -169,12 +166,12 @@ static ott_status make_one_folder(const char *path) {
     if (errno == EEXIST && file_is_folder(path)) return OTT_OK; /* another rank made the folder first */
     if (errno == EEXIST)
         return status_fail(OTT_ERR_ARGUMENT, "%s: cannot create the folder: a file has its name", path);
-    return fail_system(path, "make the folder");
+    return file_fail_call(path, "make the folder", "");
 }
 
 ott_status file_make_folder(const char *path) {
     char partial[PATH_MAX];
-    TRY(copy_path(path, partial));
+    TRY(file_copy_path(path, partial));
     for (char *slash = strchr(partial + 1, '/'); slash; slash = strchr(slash + 1, '/')) {
         *slash = '\0';
         if (!file_is_folder(partial)) TRY(make_one_folder(partial)); /* mkdir of `/` may fail differently */
@@ -187,12 +184,6 @@ static bool is_dots(const char *name) {
     return strcmp(name, ".") == 0 || strcmp(name, "..") == 0;
 }
 
-static ott_status fail_inside(const char *root, const char *name, const char *what) {
-    int reason = errno;
-    return status_fail(status_from_errno(reason), "%s: cannot %s %s: %s%s", root, what, name,
-                       strerror(reason), reason == EMFILE ? FILE_LIMIT_HINT : "");
-}
-
 typedef ott_status (*entry_visitor)(int folder, const char *name, const char *root);
 
 /* Calls `visit` for each entry of folder `name` in `folder`. Does not follow links. */
@@ -200,7 +191,7 @@ static ott_status each_entry(int folder, const char *name, const char *root, ent
     int descriptor = openat(folder, name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
     DIR *entries = descriptor < 0 ? NULL : fdopendir(descriptor);
     if (!entries) {
-        ott_status status = fail_inside(root, name, "list");
+        ott_status status = file_fail_call(root, "list", name);
         if (descriptor >= 0) close(descriptor);
         return status;
     }
@@ -214,17 +205,17 @@ static ott_status each_entry(int folder, const char *name, const char *root, ent
 static ott_status remove_entry(int folder, const char *name, const char *root) {
     struct stat info;
     if (fstatat(folder, name, &info, AT_SYMLINK_NOFOLLOW) != 0)
-        return errno == ENOENT ? OTT_OK : fail_inside(root, name, "remove");
+        return errno == ENOENT ? OTT_OK : file_fail_call(root, "remove", name);
     bool is_folder = S_ISDIR(info.st_mode);
     if (is_folder) TRY(each_entry(folder, name, root, remove_entry));
     if (unlinkat(folder, name, is_folder ? AT_REMOVEDIR : 0) != 0 && errno != ENOENT)
-        return fail_inside(root, name, "remove");
+        return file_fail_call(root, "remove", name);
     return OTT_OK;
 }
 
 ott_status file_remove_tree(const char *path) {
     char name[PATH_MAX];
-    TRY(copy_path(path, name));
+    TRY(file_copy_path(path, name));
     char *end = name + strlen(name); /* a path with a slash, "link/", would mean the link's target */
     while (end > name && end[-1] == '/') *--end = '\0';
     if (end == name) return status_fail(OTT_ERR_ARGUMENT, "%s: refusing to remove the root folder", path);
@@ -236,25 +227,21 @@ static int compare_strings(const void *a, const void *b) {
 }
 
 static ott_status add_file_name(file_list *list, const char *name) {
-    if ((list->count & (list->count - 1)) == 0) { /* full: the capacity is 0 or a power of two */
-        int64_t capacity = list->count ? 2 * list->count : 1;
-        TRY(mem_grow(list->account, MEM_OTHER, capacity * (int64_t)sizeof(char *), "a folder's names",
-                     &list->names));
-    }
+    TRY(mem_reserve(list->account, MEM_OTHER, list->count + 1, "a folder's names", &list->capacity,
+                    &list->names));
     TRY(mem_strdup(list->account, name, &list->names[list->count]));
-    list->count++;
-    return OTT_OK;
+    return list->count++, OTT_OK;
 }
 
 ott_status file_list_folder(mem *account, const char *path, file_list *out) {
     *out = (file_list){.account = account};
     DIR *entries = opendir(path);
-    if (!entries) return fail_system(path, "list");
+    if (!entries) return file_fail_call(path, "list", "");
     ott_status status = OTT_OK;
     struct dirent *entry;
     while (errno = 0, status == OTT_OK && (entry = readdir(entries)))
         if (!is_dots(entry->d_name)) status = add_file_name(out, entry->d_name);
-    if (status == OTT_OK && errno != 0) status = fail_system(path, "list");
+    if (status == OTT_OK && errno != 0) status = file_fail_call(path, "list", "");
     closedir(entries);
     if (status != OTT_OK) file_list_free(out);
     if (out->count > 0) qsort(out->names, (size_t)out->count, sizeof(char *), compare_strings);
@@ -269,281 +256,48 @@ void file_list_free(file_list *list) {
 
 /* ---- syncing ---- */
 
-/* Ignores EINVAL: fsync returns it for devices, pipes and files on some network file systems. */
-static ott_status sync_descriptor(int descriptor, const char *path) {
+ott_status file_sync_descriptor(int descriptor, const char *path) {
     while (fsync(descriptor) != 0) {
         if (errno == EINVAL || errno == ENOTSUP || errno == EROFS) return OTT_OK;
-        if (errno != EINTR) return fail_system(path, "sync");
+        if (errno != EINTR) return file_fail_call(path, "sync", "");
     }
     return OTT_OK;
 }
 
-static ott_status sync_path(int folder, const char *name, const char *root) {
-    int descriptor = openat(folder, name, O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK);
-    if (descriptor < 0) return errno == ELOOP ? OTT_OK : fail_inside(root, name, "sync");
-    ott_status status = sync_descriptor(descriptor, name);
-    close(descriptor);
-    return status == OTT_OK ? OTT_OK : status_context(status, "%s", root);
-}
-
 static ott_status sync_entry(int folder, const char *name, const char *root) {
     struct stat info;
-    if (fstatat(folder, name, &info, AT_SYMLINK_NOFOLLOW) != 0) return fail_inside(root, name, "sync");
+    if (fstatat(folder, name, &info, AT_SYMLINK_NOFOLLOW) != 0) return file_fail_call(root, "sync", name);
     if (S_ISDIR(info.st_mode)) TRY(each_entry(folder, name, root, sync_entry));
-    return S_ISDIR(info.st_mode) || S_ISREG(info.st_mode) ? sync_path(folder, name, root) : OTT_OK;
+    if (!S_ISDIR(info.st_mode) && !S_ISREG(info.st_mode)) return OTT_OK;
+    int descriptor = openat(folder, name, O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK);
+    if (descriptor < 0) return errno == ELOOP ? OTT_OK : file_fail_call(root, "sync", name);
+    ott_status status = file_sync_descriptor(descriptor, name);
+    close(descriptor);
+    return status_context(status, "%s", root);
 }
 
 ott_status file_sync_folder(const char *path) {
     char resolved[PATH_MAX]; /* the parent folder may be a link */
-    if (!realpath(path, resolved)) return fail_system(path, "sync");
+    if (!realpath(path, resolved)) return file_fail_call(path, "sync", "");
     if (!file_is_folder(resolved)) return status_fail(OTT_ERR_ARGUMENT, "%s: is not a folder", path);
     return sync_entry(AT_FDCWD, resolved, path);
 }
 
 ott_status file_sync_parent(const char *path) {
     char folder[PATH_MAX];
-    TRY(copy_path(path, folder));
+    TRY(file_copy_path(path, folder));
     char *slash = strrchr(folder, '/');
     if (!slash)
         strcpy(folder, ".");
     else
         slash[slash == folder] = '\0'; /* keeps the slash of "/" */
     int descriptor = open(folder, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-    if (descriptor < 0) return fail_system(folder, "sync the folder");
-    ott_status status = sync_descriptor(descriptor, folder);
+    if (descriptor < 0) return file_fail_call(folder, "sync the folder", "");
+    ott_status status = file_sync_descriptor(descriptor, folder);
     close(descriptor);
     return status;
 }
 
 ott_status file_rename(const char *from, const char *to) {
-    if (rename(from, to) != 0) {
-        int reason = errno;
-        return status_fail(status_from_errno(reason), "%s: cannot rename to %s: %s", from, to,
-                           strerror(reason));
-    }
-    return file_sync_parent(to);
-}
-
-/* ---- writing ---- */
-
-void file_staging_name(const char *path, char out[FILE_STAGING_NAME]) {
-    size_t length = strlen(path);
-    while (length > 1 && path[length - 1] == '/') length--;
-    snprintf(out, FILE_STAGING_NAME, "%.*s" FILE_STAGING_MARK "%ld", (int)length, path, (long)getpid());
-}
-
-typedef struct staged {
-    char path[PATH_MAX];               /* path as the caller passed it, for messages */
-    char target[PATH_MAX];             /* the file to replace; output_open resolves links */
-    char temporary[FILE_STAGING_NAME]; /* "" for a device or pipe, which is written directly */
-    int descriptor;
-} staged;
-
-/* Opens TARGET.ottava-tmp-PID. Adds "-1", "-2", ... if another process left a file of this name. */
-static int open_unique(staged *a) {
-    int descriptor = -1;
-    errno = EEXIST;
-    for (int attempt = 0; attempt < 100 && descriptor < 0 && errno == EEXIST; attempt++) {
-        file_staging_name(a->target, a->temporary);
-        size_t length = strlen(a->temporary);
-        if (attempt > 0) snprintf(a->temporary + length, sizeof a->temporary - length, "-%d", attempt);
-        descriptor = open(a->temporary, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
-    }
-    return descriptor;
-}
-
-static ott_status staged_open(staged *a, const char *path) {
-    TRY(copy_path(path, a->path));
-    TRY(file_check_own(path));
-    memcpy(a->target, a->path, sizeof a->path);
-    a->descriptor = open_unique(a);
-    return a->descriptor < 0 ? fail_system(path, "write") : OTT_OK;
-}
-
-static ott_status output_open(staged *a, const char *path) {
-    struct stat info;
-    TRY(copy_path(path, a->path));
-    if (!realpath(path, a->target)) memcpy(a->target, a->path, sizeof a->path);
-    bool exists = stat(a->target, &info) == 0;
-    if (exists && S_ISDIR(info.st_mode))
-        return status_fail(OTT_ERR_ARGUMENT, "%s: is a folder, not a file", path);
-    if (exists && !S_ISREG(info.st_mode)) {
-        a->temporary[0] = '\0';
-        a->descriptor = open(a->target, O_WRONLY | O_NOCTTY | O_CLOEXEC);
-    } else {
-        a->descriptor = open_unique(a);
-    }
-    return a->descriptor < 0 ? fail_system(path, "write") : OTT_OK;
-}
-
-/* Opens a file that several processes write in place. The first process creates it. */
-static ott_status shared_open(staged *a, const char *path) {
-    TRY(copy_path(path, a->path));
-    memcpy(a->target, a->path, sizeof a->path);
-    a->temporary[0] = '\0';
-    return file_open_own(path, O_WRONLY, &a->descriptor);
-}
-
-static ott_status staged_write(staged *a, const void *data, int64_t bytes) {
-    for (const char *from = data; bytes > 0;) {
-        ssize_t written = write(a->descriptor, from, (size_t)bytes);
-        if (written < 0 && errno == EINTR) continue;
-        if (written < 0) return fail_system(a->path, "write");
-        from += written;
-        bytes -= written;
-    }
-    return OTT_OK;
-}
-
-/* Closes and removes the temporary file. Keeps the error text of the earlier failure. */
-static void staged_abandon(staged *a) {
-    if (a->descriptor >= 0) close(a->descriptor);
-    a->descriptor = -1;
-    if (a->temporary[0]) unlink(a->temporary);
-}
-
-/* Closes the temporary file and renames it to the target. On failure removes it. */
-static ott_status staged_commit(staged *a) {
-    ott_status status;
-    TRY_OUT(sync_descriptor(a->descriptor, a->path));
-    int failed = close(a->descriptor); /* a network file system may report a full disk only in close */
-    a->descriptor = -1;
-    if (failed) TRY_OUT(fail_system(a->path, "write"));
-    if (a->temporary[0] && rename(a->temporary, a->target) != 0) TRY_OUT(fail_system(a->path, "replace"));
-out:
-    if (status != OTT_OK)
-        staged_abandon(a);
-    else if (a->temporary[0])
-        status = file_sync_parent(a->target);
-    return status;
-}
-
-typedef ott_status (*opener)(staged *a, const char *path);
-
-static ott_status write_all(opener open_file, const char *path, const void *data, int64_t bytes) {
-    staged a;
-    TRY(open_file(&a, path));
-    ott_status status = staged_write(&a, data, bytes);
-    if (status == OTT_OK) return staged_commit(&a);
-    staged_abandon(&a);
-    return status;
-}
-
-ott_status file_write_atomic(const char *path, const void *data, int64_t bytes) {
-    return write_all(staged_open, path, data, bytes);
-}
-
-ott_status file_write_output(const char *path, const void *data, int64_t bytes) {
-    return write_all(output_open, path, data, bytes);
-}
-
-enum { WRITER_BUFFER = 256 * 1024 };
-
-struct file_writer {
-    mem *account;
-    staged file;
-    ott_status failed; /* error of the first failed append; file_writer_commit returns it */
-    int64_t used;
-    char buffer[WRITER_BUFFER];
-};
-
-static ott_status writer_open(mem *account, const char *path, opener open_file, file_writer **out) {
-    file_writer *w;
-    *out = NULL;
-    TRY(mem_alloc(account, MEM_OTHER, sizeof(file_writer), "a file's write buffer", &w));
-    w->account = account;
-    ott_status status = open_file(&w->file, path);
-    if (status != OTT_OK) return mem_free(account, w), status;
-    return *out = w, OTT_OK;
-}
-
-ott_status file_writer_open(mem *account, const char *path, file_writer **out) {
-    return writer_open(account, path, staged_open, out);
-}
-
-ott_status file_writer_open_output(mem *account, const char *path, file_writer **out) {
-    return writer_open(account, path, output_open, out);
-}
-
-ott_status file_writer_join(mem *account, const char *path, file_writer **out) {
-    return writer_open(account, path, shared_open, out);
-}
-
-static ott_status flush_buffer(file_writer *w) {
-    w->failed = staged_write(&w->file, w->buffer, w->used);
-    w->used = 0;
-    return w->failed;
-}
-
-ott_status file_writer_append(file_writer *w, const void *data, int64_t bytes) {
-    if (w->failed != OTT_OK)
-        return status_fail(w->failed, "%s: cannot write: an earlier write failed", w->file.path);
-    if (bytes > WRITER_BUFFER - w->used) TRY(flush_buffer(w));
-    if (bytes > WRITER_BUFFER) return w->failed = staged_write(&w->file, data, bytes);
-    if (bytes > 0) memcpy(w->buffer + w->used, data, (size_t)bytes);
-    w->used += bytes;
-    return OTT_OK;
-}
-
-ott_status file_writer_skip(file_writer *w, int64_t bytes) {
-    TRY(file_writer_append(w, NULL, 0)); /* fails if an earlier append failed */
-    if (bytes == 0) return OTT_OK;
-    TRY(flush_buffer(w));
-    if (lseek(w->file.descriptor, (off_t)bytes, SEEK_CUR) < 0) w->failed = fail_system(w->file.path, "write");
-    return w->failed;
-}
-
-ott_status file_writer_patch(file_writer *w, int64_t offset, const void *data, int64_t bytes) {
-    if (w->failed == OTT_OK) TRY(flush_buffer(w));
-    if (w->failed != OTT_OK) return file_writer_append(w, NULL, 0);
-    for (const char *from = data; bytes > 0;) {
-        ssize_t written = pwrite(w->file.descriptor, from, (size_t)bytes, (off_t)offset);
-        if (written < 0 && errno == EINTR) continue;
-        if (written < 0) return w->failed = fail_system(w->file.path, "write");
-        from += written;
-        offset += written;
-        bytes -= written;
-    }
-    return OTT_OK;
-}
-
-ott_status file_writer_commit(file_writer *w) {
-    ott_status status = file_writer_append(w, NULL, 0); /* fails if an earlier append failed */
-    if (status == OTT_OK) status = flush_buffer(w);
-    if (status != OTT_OK) return file_writer_abandon(w), status;
-    status = staged_commit(&w->file);
-    mem_free(w->account, w);
-    return status;
-}
-
-void file_writer_abandon(file_writer *w) {
-    if (!w) return;
-    staged_abandon(&w->file);
-    mem_free(w->account, w);
-}
-
-/* ---- copying ---- */
-
-static ott_status copy_bytes(const file_reader *from, void *buffer, file_writer *to) {
-    for (int64_t at = 0, piece; at < from->bytes; at += piece) {
-        piece = from->bytes - at < WRITER_BUFFER ? from->bytes - at : WRITER_BUFFER;
-        TRY(file_reader_read(from, at, buffer, piece));
-        TRY(file_writer_append(to, buffer, piece));
-    }
-    return OTT_OK;
-}
-
-ott_status file_copy(mem *account, const file_reader *from, const char *path) {
-    file_writer *to = NULL;
-    void *buffer;
-    ott_status status;
-    TRY(mem_alloc(account, MEM_OTHER, WRITER_BUFFER, "copy buffer", &buffer));
-    TRY_OUT(file_writer_open(account, path, &to));
-    TRY_OUT(copy_bytes(from, buffer, to));
-    status = file_writer_commit(to);
-    to = NULL;
-out:
-    file_writer_abandon(to);
-    mem_free(account, buffer);
-    return status;
+    return rename(from, to) == 0 ? file_sync_parent(to) : file_fail_call(from, "rename to", to);
 }

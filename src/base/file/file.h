@@ -35,7 +35,7 @@ ott_status file_rename(const char *from, const char *to); /* also syncs `to`'s f
 typedef struct file_list {
     mem *account;
     char **names;
-    int64_t count;
+    int64_t count, capacity;
 } file_list;
 ott_status file_list_folder(mem *account, const char *path, file_list *out);
 void file_list_free(file_list *list);
@@ -109,5 +109,14 @@ typedef struct file_mark {
     uint64_t hash;
 } file_mark;
 ott_status file_mark_of(const char *path, file_mark *out);
+
+/* ---- for the files of this folder ---- */
+
+/* Fails with "PATH: cannot open: No such file or directory", or "PATH: cannot remove NAME: ..." if `name` is
+   not "". Call right after the system call that failed. */
+ott_status file_fail_call(const char *path, const char *what, const char *name);
+ott_status file_copy_path(const char *path, char out[PATH_MAX]);
+/* Ignores EINVAL: fsync returns it for devices, pipes and files on some network file systems. */
+ott_status file_sync_descriptor(int descriptor, const char *path);
 
 #endif

@@ -1,5 +1,4 @@
 /* base/file/own: checks which files a program may overwrite, and compares files by device and inode. */
-#define _GNU_SOURCE /* declares O_CLOEXEC and O_NOFOLLOW */
 #include "base/file/file.h"
 #include <errno.h>
 #include <fcntl.h>
@@ -30,10 +29,9 @@ ott_status file_open_own(const char *path, int flags, int *descriptor) {
     int opened = open(path, flags | O_CREAT | O_NOFOLLOW | O_CLOEXEC | O_NONBLOCK, 0666);
     if (opened < 0 && errno == ELOOP) return fail_kind(path, S_IFLNK);
     if (opened < 0 || fstat(opened, &info) != 0) {
-        int reason = errno;
+        ott_status status = file_fail_call(path, "write", "");
         if (opened >= 0) close(opened);
-        return status_fail(status_from_errno(reason), "%s: cannot write: %s%s", path, strerror(reason),
-                           reason == EMFILE ? FILE_LIMIT_HINT : "");
+        return status;
     }
     if (!S_ISREG(info.st_mode)) {
         close(opened);

@@ -1,5 +1,6 @@
 /* base/json/json_text: parses JSON, and checks its grammar without allocating memory. */
 #include "base/json/json_text.h"
+#include "base/json/json_member.h"
 #include <stdlib.h>
 #include <string.h>
 
@@ -7,7 +8,7 @@ enum { DEEPEST = 2048 }; /* deepest nesting, jansson's JSON_PARSER_MAX_DEPTH */
 
 /* ---- grammar: functions skip an element at `at` and return its end, or NULL if it is invalid ---- */
 
-static const char *skip_space(const char *at, const char *end) {
+static const char *skip_blanks(const char *at, const char *end) {
     while (at < end && strchr(" \t\r\n", *at) && *at) at++;
     return at;
 }
@@ -62,63 +63,57 @@ static const char *skip_string(const char *at, const char *end) {
     return at && at < end ? at + 1 : NULL;
 }
 
-static const char *skip_word(const char *at, const char *end) {
-    static const char *const words[] = {"true", "false", "null"};
-    for (int i = 0; i < 3; i++) {
-        size_t length = strlen(words[i]);
-        if ((size_t)(end - at) >= length && memcmp(at, words[i], length) == 0) return at + length;
-    }
-    return NULL;
+static const char *skip_word(const char *at, const char *end, const char *word) {
+    size_t length = strlen(word);
+    return (size_t)(end - at) >= length && memcmp(at, word, length) == 0 ? at + length : NULL;
 }
 
 static const char *skip_value(const char *at, const char *end, int depth);
 
 /* Reads an object's members or an array's elements, up to `close`. */
 static const char *skip_items(const char *at, const char *end, char close, int depth) {
-    at = skip_space(at + 1, end);
+    at = skip_blanks(at + 1, end);
     if (at < end && *at == close) return at + 1;
     for (;; at++) {
-        at = skip_space(at, end);
+        at = skip_blanks(at, end);
         if (close == '}') {
             at = skip_string(at, end);
             if (!at) return NULL;
-            at = skip_space(at, end);
+            at = skip_blanks(at, end);
             if (at >= end || *at++ != ':') return NULL;
         }
         at = skip_value(at, end, depth + 1);
         if (!at) return NULL;
-        at = skip_space(at, end);
+        at = skip_blanks(at, end);
         if (at < end && *at == close) return at + 1;
         if (at >= end || *at != ',') return NULL;
     }
 }
 
 static const char *skip_value(const char *at, const char *end, int depth) {
-    at = skip_space(at, end);
+    at = skip_blanks(at, end);
     if (at >= end || depth > DEEPEST) return NULL;
     switch (*at) {
     case '{': return skip_items(at, end, '}', depth);
     case '[': return skip_items(at, end, ']', depth);
     case '"': return skip_string(at, end);
-    case 't':
-    case 'f':
-    case 'n': return skip_word(at, end);
+    case 't': return skip_word(at, end, "true");
+    case 'f': return skip_word(at, end, "false");
+    case 'n': return skip_word(at, end, "null");
     default: return skip_number(at, end);
     }
 }
 
 bool json_text_is_valid(const char *text, int64_t bytes) {
     const char *end = text + bytes, *after = skip_value(text, end, 1);
-    return after && skip_space(after, end) == end;
+    return after && skip_blanks(after, end) == end;
 }
-
-/* ---- parsing ---- */
 
 /* True if parsing failed because memory ran out. jansson has an error code for this, but does not always set
    it: it may also report a syntax error in valid text, or leave error->text empty. */
 static bool memory_ran_out(const char *text, int64_t bytes, size_t flags, const json_error_t *error) {
     enum json_error_code code = json_error_code(error);
-    const char *begin = skip_space(text, text + bytes);
+    const char *begin = skip_blanks(text, text + bytes);
     bool allowed = (flags & JSON_DECODE_ANY) || (begin < text + bytes && (*begin == '{' || *begin == '['));
     if (code == json_error_out_of_memory || !error->text[0]) return true;
     return code == json_error_invalid_syntax && allowed && json_text_is_valid(text, bytes);
@@ -128,13 +123,6 @@ ott_status json_text_parse(const char *text, int64_t bytes, size_t flags, json_t
     *out = json_loadb(text, (size_t)bytes, flags, error);
     if (*out || !memory_ran_out(text, bytes, flags, error)) return OTT_OK;
     return status_fail(OTT_ERR_MEMORY, "out of memory: reading %lld bytes of JSON", (long long)bytes);
-}
-
-/* True if an integer of `count` digits fits in 64 bits. */
-static bool fits_int64(const char *digit, int64_t count, bool negative) {
-    static const char most[] = "9223372036854775807", least[] = "9223372036854775808";
-    if (count != 19) return count < 19;
-    return memcmp(digit, negative ? least : most, 19) <= 0;
 }
 
 /* Copies JSON text to `to` and appends ".0" to each integer that does not fit in 64 bits (not in strings).
@@ -150,10 +138,11 @@ static int64_t widen_integers(const char *text, int64_t bytes, char *to) {
             inside = !inside;
         if (inside || text[i] < '0' || text[i] > '9') continue;
         for (from = i; i + 1 < bytes && text[i + 1] >= '0' && text[i + 1] <= '9';) to[used++] = text[++i];
-        bool negative = from > 0 && text[from - 1] == '-';
+        const char *most = from > 0 && text[from - 1] == '-' ? "9223372036854775808" : "9223372036854775807";
+        bool fits = i + 1 - from < 19 || (i + 1 - from == 19 && memcmp(text + from, most, 19) <= 0);
         bool part = from > 0 && strchr(".eE+", text[from - 1]); /* digits of a floating-point number */
         bool real = i + 1 < bytes && strchr(".eE", text[i + 1]) && text[i + 1];
-        if (part || real || fits_int64(text + from, i + 1 - from, negative)) continue;
+        if (part || real || fits) continue;
         to[used++] = '.';
         to[used++] = '0';
     }
@@ -172,6 +161,18 @@ ott_status json_row_parse(const char *text, int64_t bytes, json_t **out, json_er
     return status;
 }
 
+ott_status json_row_object(const char *text, int64_t bytes, const char *unit, json_t **out) {
+    json_error_t error;
+    TRY(json_row_parse(text, bytes, out, &error));
+    if (!*out)
+        return status_fail(OTT_ERR_FORMAT, "is not JSON: %s at byte %d of the %s", error.text, error.position,
+                           unit);
+    if (json_is_object(*out)) return OTT_OK;
+    ott_status status = status_fail(OTT_ERR_FORMAT, "is %s, not a JSON object", json_kind_name(*out));
+    json_decref(*out);
+    return *out = NULL, status;
+}
+
 bool json_text_is_blank(const char *text, int64_t bytes) {
-    return skip_space(text, text + bytes) == text + bytes;
+    return skip_blanks(text, text + bytes) == text + bytes;
 }

@@ -12,6 +12,11 @@ void json_write_key(str *out, const char *key) {
     str_append(out, ": ");
 }
 
+void json_write_open(str *out, const char *key, const char *bracket) {
+    json_write_key(out, key);
+    str_append(out, bracket);
+}
+
 void json_write_text(str *out, const char *key, const char *text) {
     json_write_key(out, key);
     str_append_json(out, text, (int64_t)strlen(text));

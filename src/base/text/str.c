@@ -1,8 +1,8 @@
 /* base/text/str: growing texts, UTF-8, nearest matches, shell patterns, numbers for people. */
 #include "base/text/str.h"
+#include "base/little.h"
 #include "base/text/text.h"
 #include <inttypes.h>
-#include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -33,6 +33,12 @@ void str_append_bytes(str *s, const void *bytes, int64_t count) {
 
 void str_append(str *s, const char *text) {
     str_append_bytes(s, text, (int64_t)strlen(text));
+}
+
+void str_append_little(str *s, uint64_t value, int bytes) {
+    unsigned char raw[8];
+    little_store(raw, value, bytes);
+    str_append_bytes(s, raw, bytes);
 }
 
 static void append_formatted(str *s, const char *format, va_list arguments) {
@@ -76,17 +82,20 @@ ott_status str_format(mem *account, char **out, const char *format, ...) {
     return status;
 }
 
-/* Returns the length of the UTF-8 character at p; 0 if it is invalid (RFC 3629, table 3-7). left (> 0): bytes
-   from p to the end of the text. */
-static int utf8_length(const unsigned char *p, int64_t left) {
+int str_utf8_length(const char *text, int64_t left) {
+    const unsigned char *p = (const unsigned char *)text;
     if (p[0] < 0x80) return 1;
     int length = p[0] < 0xc2 ? 0 : p[0] < 0xe0 ? 2 : p[0] < 0xf0 ? 3 : p[0] < 0xf5 ? 4 : 0;
-    if (length == 0 || left < length) return 0;
-    for (int i = 1; i < length; i++)
+    unsigned least = p[0] == 0xe0   ? 0xa0
+                     : p[0] == 0xf0 ? 0x90
+                                    : 0x80; /* smallest second byte: not overlong */
+    unsigned most = p[0] == 0xed   ? 0x9f
+                    : p[0] == 0xf4 ? 0x8f
+                                   : 0xbf; /* largest: no surrogate, below U+110000 */
+    if (length > 1 && left > 1 && (p[1] < least || p[1] > most)) return 0;
+    for (int i = 2; i < length && i < left; i++)
         if ((p[i] & 0xc0) != 0x80) return 0;
-    bool overlong = (p[0] == 0xe0 && p[1] < 0xa0) || (p[0] == 0xf0 && p[1] < 0x90);
-    bool surrogate = p[0] == 0xed && p[1] > 0x9f, too_large = p[0] == 0xf4 && p[1] > 0x8f;
-    return overlong || surrogate || too_large ? 0 : length;
+    return left < length ? -1 : length;
 }
 
 /* Returns the number of leading ASCII bytes, rounded down to a multiple of eight. */
@@ -103,8 +112,8 @@ int64_t str_utf8_error(const char *text, int64_t length) {
     for (int64_t at = 0, step; at < length; at += step) {
         at += ascii_length(text + at, length - at);
         if (at == length) break;
-        step = utf8_length((const unsigned char *)text + at, length - at);
-        if (step == 0) return at;
+        step = str_utf8_length(text + at, length - at);
+        if (step <= 0) return at;
     }
     return -1;
 }
@@ -123,8 +132,8 @@ void str_append_json(str *s, const char *text, int64_t length) {
     const unsigned char *p = (const unsigned char *)text;
     str_append(s, "\"");
     for (int64_t at = 0, step; at < length; at += step) {
-        step = utf8_length(p + at, length - at);
-        if (step == 0) {
+        step = str_utf8_length(text + at, length - at);
+        if (step <= 0) {
             str_append(s, "\xef\xbf\xbd");
             step = 1;
         } else if (p[at] < 0x20 || p[at] == '"' || p[at] == '\\') {
@@ -136,10 +145,10 @@ void str_append_json(str *s, const char *text, int64_t length) {
     str_append(s, "\"");
 }
 
-static int lower(char c) {
+static int lower_letter(char c) {
     return c >= 'A' && c <= 'Z' ? c + ('a' - 'A') : (unsigned char)c;
 }
-static int smaller(int a, int b) {
+static int smaller_of(int a, int b) {
     return a < b ? a : b;
 }
 
@@ -157,10 +166,11 @@ int str_distance(const char *a, const char *b) {
         int *now = row[(i + 1) % 3];
         now[0] = (int)i + 1;
         for (size_t j = 0; j < columns; j++) {
-            int replaced = last[j] + (lower(a[i]) != lower(b[j]));
-            now[j + 1] = smaller(replaced, 1 + smaller(last[j + 1], now[j]));
-            if (i > 0 && j > 0 && lower(a[i]) == lower(b[j - 1]) && lower(a[i - 1]) == lower(b[j]))
-                now[j + 1] = smaller(now[j + 1], before[j - 1] + 1);
+            int replaced = last[j] + (lower_letter(a[i]) != lower_letter(b[j]));
+            now[j + 1] = smaller_of(replaced, 1 + smaller_of(last[j + 1], now[j]));
+            if (i > 0 && j > 0 && lower_letter(a[i]) == lower_letter(b[j - 1]) &&
+                lower_letter(a[i - 1]) == lower_letter(b[j]))
+                now[j + 1] = smaller_of(now[j + 1], before[j - 1] + 1);
         }
     }
     return row[rows % 3][columns];
@@ -172,7 +182,7 @@ static bool shares_prefix(const char *a, const char *b) {
     size_t x = strlen(a), y = strlen(b), common = x < y ? x : y;
     if (common < ENOUGH || 2 * common < (x > y ? x : y)) return false;
     for (size_t i = 0; i < common; i++)
-        if (lower(a[i]) != lower(b[i])) return false;
+        if (lower_letter(a[i]) != lower_letter(b[i])) return false;
     return true;
 }
 
@@ -239,19 +249,15 @@ const char *str_commas(int64_t value, char out[32]) {
     char digits[24];
     int count = snprintf(digits, sizeof digits, "%" PRId64, value), at = 0;
     for (int i = 0; i < count; i++) {
+        if (i > 0 && (count - i) % 3 == 0 && digits[i - 1] != '-') out[at++] = ',';
         out[at++] = digits[i];
-        int left = count - 1 - i;
-        if (left > 0 && left % 3 == 0 && digits[i] != '-') out[at++] = ',';
     }
     out[at] = '\0';
     return out;
 }
 
 const char *str_duration(double seconds, char out[32]) {
-    if (!(seconds >= 0 && seconds < 1e15)) { /* NaN, infinity or nonsense: no estimate yet */
-        snprintf(out, 32, "-:--:--");
-        return out;
-    }
+    if (!(seconds >= 0 && seconds < 1e15)) return strcpy(out, "-:--:--"); /* NaN, infinity: no estimate yet */
     int64_t total = (int64_t)seconds;
     snprintf(out, 32, "%" PRId64 ":%02d:%02d", total / 3600, (int)(total / 60 % 60), (int)(total % 60));
     return out;

@@ -15,6 +15,8 @@ typedef struct str {
 
 void str_append(str *s, const char *text);
 void str_append_bytes(str *s, const void *bytes, int64_t count);
+void str_append_little(str *s, uint64_t value,
+                       int bytes); /* the lowest bytes, lowest first (base/little.h) */
 void str_printf(str *s, const char *format, ...) __attribute__((format(printf, 2, 3)));
 /* Appends `text` as a JSON string with quotes. Invalid UTF-8 bytes become U+FFFD. */
 void str_append_json(str *s, const char *text, int64_t length);
@@ -30,6 +32,9 @@ int str_distance(const char *a, const char *b);
    at most (length of `word` + 1) / 4, or 1 if that is 0. It is also near if one text begins with the other,
    and the shorter text has at least 5 bytes and half of the longer text's length. */
 const char *str_nearest(const char *word, const char *const *candidates, int count);
+/* Returns the length of the UTF-8 character at `text`; 0 if it is invalid (RFC 3629, table 3-7); -1 if the
+   `left` (> 0) bytes of the text only begin a character. */
+int str_utf8_length(const char *text, int64_t left);
 /* Returns the offset of the first byte that is not valid UTF-8; -1 if all bytes are valid. */
 int64_t str_utf8_error(const char *text, int64_t length);
 bool str_starts_with(const char *text, const char *prefix);

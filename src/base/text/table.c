@@ -24,15 +24,7 @@ static void append_many(str *out, const char *text, int count) {
     for (int i = 0; i < count; i++) str_append(out, text);
 }
 
-static void append_rule(const text_table *t, const int *width, str *out) {
-    for (int c = 0; c < t->columns; c++) {
-        if (c > 0) str_append(out, t->rule);
-        append_many(out, "-", width[c]);
-    }
-    str_append(out, "\n");
-}
-
-static void append_rows(const text_table *t, str *out) {
+static void append_table_rows(const text_table *t, str *out) {
     const char *end = t->cells.text + t->cells.length, *cell;
     int width[COLUMNS_MOST] = {0}, c = 0;
     for (cell = t->cells.text; cell < end; cell += strlen(cell) + 1, c = (c + 1) % t->columns)
@@ -45,7 +37,13 @@ static void append_rows(const text_table *t, str *out) {
         str_append(out, cell);
         append_many(out, " ", right || last ? 0 : padding);
         str_append(out, last ? "\n" : t->gap);
-        if (last && heading && t->rule) append_rule(t, width, out);
+        if (last && heading && t->rule) {
+            for (int i = 0; i < t->columns; i++) {
+                if (i > 0) str_append(out, t->rule);
+                append_many(out, "-", width[i]);
+            }
+            str_append(out, "\n");
+        }
         heading = heading && !last;
     }
 }
@@ -53,7 +51,7 @@ static void append_rows(const text_table *t, str *out) {
 ott_status text_table_write(text_table *t, str *out) {
     ott_status status = str_finish(&t->cells);
     STATUS_REQUIRE(t->columns > 0 && t->columns <= COLUMNS_MOST);
-    if (status == OTT_OK && t->cells.length > 0) append_rows(t, out);
+    if (status == OTT_OK && t->cells.length > 0) append_table_rows(t, out);
     str_free(&t->cells);
     return status;
 }

@@ -1,5 +1,4 @@
 /* folders/hf/base: fingerprints and loads a base folder. */
-#define _GNU_SOURCE /* declares realpath */
 #include "folders/hf/base.h"
 #include "base/file/file.h"
 #include "folders/hf/model.h"

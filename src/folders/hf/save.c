@@ -306,7 +306,7 @@ static ott_status declare_folder_tensors(saving *s) {
 /* The tensor that is being written. */
 typedef struct writing {
     const saving *s;
-    shards_writer *w;
+    safetensors_writer *w;
     const tensor_output *d;
     int64_t end; /* number of elements that were written or skipped */
 } writing;
@@ -315,7 +315,7 @@ typedef struct writing {
 static ott_status skip_to_element(writing *t, int64_t element) {
     int64_t count = element - t->end;
     t->end = element;
-    return count > 0 ? shards_writer_skip(t->w, count * (t->d->matrix ? 1 : dtype_bytes(t->s->o->dtype)))
+    return count > 0 ? safetensors_writer_skip(t->w, count * (t->d->matrix ? 1 : dtype_bytes(t->s->o->dtype)))
                      : OTT_OK;
 }
 
@@ -323,22 +323,22 @@ static ott_status append_tensor_elements(void *user, int64_t first, int64_t coun
     writing *t = user;
     TRY(skip_to_element(t, first));
     t->end += count;
-    if (t->d->part == PART_VALUES) return shards_writer_append_floats(t->w, values, count);
+    if (t->d->part == PART_VALUES) return safetensors_writer_append_floats(t->w, values, count);
     hf_fp8_encode(t->d->matrix, first, count, values, t->s->codes);
-    return shards_writer_append(t->w, t->s->codes, count);
+    return safetensors_writer_append(t->w, t->s->codes, count);
 }
 
-static ott_status append_scales(const saving *s, shards_writer *w, const hf_fp8_matrix *x) {
+static ott_status append_scales(const saving *s, safetensors_writer *w, const hf_fp8_matrix *x) {
     int64_t count = x->scale_rows * x->scale_columns;
-    if (ranks_own_rank(&s->ranks) > 0) return shards_writer_skip(w, count * (int64_t)sizeof(float));
+    if (ranks_own_rank(&s->ranks) > 0) return safetensors_writer_skip(w, count * (int64_t)sizeof(float));
     for (int64_t i = 0; i < count; i++) {
         float scale = hf_fp8_file_scale(x, i);
-        TRY(shards_writer_append_floats(w, &scale, 1));
+        TRY(safetensors_writer_append_floats(w, &scale, 1));
     }
     return OTT_OK;
 }
 
-static ott_status write_hf_tensor(const saving *s, shards_writer *w, const tensor_output *d) {
+static ott_status write_hf_tensor(const saving *s, safetensors_writer *w, const tensor_output *d) {
     const hf_place *at = &s->places.items[d->first];
     if (d->part == PART_SCALES) return append_scales(s, w, d->matrix);
     writing t = {s, w, d, 0};
@@ -347,27 +347,40 @@ static ott_status write_hf_tensor(const saving *s, shards_writer *w, const tenso
     return skip_to_element(&t, at->tensor_rows * at->columns);
 }
 
+static ott_status open_weights(const saving *s, safetensors_writer **out) {
+    return safetensors_writer_join_shards(s->account, s->folder, s->declared, s->count, 0, NULL, 0,
+                                          ranks_own_rank(&s->ranks), ranks_size(&s->ranks), out);
+}
+
+static ott_status append_tensors(const saving *s, safetensors_writer *w) {
+    for (int64_t next; (next = safetensors_writer_next(w)) >= 0;)
+        TRY(write_hf_tensor(s, w, &s->outputs[next]));
+    return OTT_OK;
+}
+
 /* Rank 0 creates the files before other ranks open them, and commits them when all ranks have written. */
-static ott_status write_weights(const saving *s) {
-    bool leads = ranks_own_rank(&s->ranks) == 0;
-    shards_writer *w = NULL;
-    ott_status status = OTT_OK;
-    for (int pass = 0; pass < 3; pass++) { /* rank 0 opens; all write; rank 0 commits */
-        int64_t next;
-        if (pass == (leads ? 0 : 1))
-            status = shards_writer_join(s->account, s->folder, s->declared, s->count, 0, NULL, 0,
-                                        ranks_own_rank(&s->ranks), ranks_size(&s->ranks), &w);
-        while (pass == 1 && status == OTT_OK && (next = shards_writer_next(w)) >= 0)
-            status = write_hf_tensor(s, w, &s->outputs[next]);
-        if (pass == (leads ? 2 : 1) && status == OTT_OK) {
-            status = shards_writer_commit(w);
-            w = NULL;
-        }
-        status = ranks_agree(&s->ranks, status);
-        if (status != OTT_OK) break;
-    }
-    shards_writer_abandon(w);
+static ott_status write_as_rank_0(const saving *s) {
+    safetensors_writer *w = NULL;
+    ott_status status = ranks_agree(&s->ranks, open_weights(s, &w));
+    if (status == OTT_OK) status = ranks_agree(&s->ranks, append_tensors(s, w));
+    if (status == OTT_OK) return ranks_agree(&s->ranks, safetensors_writer_commit(w));
+    safetensors_writer_abandon(w);
     return status;
+}
+
+static ott_status append_own(const saving *s) {
+    safetensors_writer *w;
+    TRY(open_weights(s, &w));
+    ott_status status = append_tensors(s, w);
+    if (status == OTT_OK) return safetensors_writer_commit(w);
+    safetensors_writer_abandon(w);
+    return status;
+}
+
+static ott_status write_as_other_rank(const saving *s) {
+    TRY(ranks_agree(&s->ranks, OTT_OK));
+    TRY(ranks_agree(&s->ranks, append_own(s)));
+    return ranks_agree(&s->ranks, OTT_OK);
 }
 
 /* ---- saving ---- */
@@ -466,7 +479,7 @@ static ott_status save_model(saving *s, hf_save_summary *out) {
     TRY(ranks_agree(ranks, declare_folder_tensors(s)));
     *out = summarize(s);
     TRY(ranks_agree(ranks, ranks_own_rank(ranks) == 0 ? write_others(s, &out->copied) : OTT_OK));
-    return write_weights(s);
+    return ranks_own_rank(&s->ranks) == 0 ? write_as_rank_0(s) : write_as_other_rank(s);
 }
 
 ott_status hf_model_save(model *m, const hf_save_options *o, const char *folder, hf_save_summary *out) {

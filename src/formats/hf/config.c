@@ -1,7 +1,5 @@
-/*
- * formats/hf/config: the reader of config.json: the family, single-number keys, unsupported features, and
- * consistency. Features with several keys are in hf_config_parts.c and hf_config_rope.c.
- */
+/* formats/hf/config: the reader of config.json: the family, single-number keys, unsupported features, and
+   consistency. Features with several keys are in hf_config_parts.c and hf_config_rope.c. */
 #include "formats/hf/config.h"
 #include "base/file/file.h"
 #include "base/json/json_text.h"
@@ -39,12 +37,6 @@ static ott_status fail_family(const char *name, json_t *value) {
                    nearest ? "'" : "");
 }
 
-/* True if `word` names the family's class. Baichuan 1 and Baichuan 2 spell the class differently. */
-static bool is_architecture(const family *f, const char *word) {
-    return strcmp(word, f->architecture) == 0 ||
-           (family_is(f, FAMILY_BAICHUAN) && strcmp(word, "BaiChuanForCausalLM") == 0);
-}
-
 static ott_status read_family(const char *name, json_t *root, hf_config *c) {
     json_t *type = hf_get(root, "model_type"), *architectures = hf_get(root, "architectures");
     const char *word = json_is_string(type) ? json_string_value(type) : "";
@@ -53,7 +45,9 @@ static ott_status read_family(const char *name, json_t *root, hf_config *c) {
     if (!c->family) return fail_family(name, type);
     if (!architectures) return OTT_OK;
     const char *architecture = json_string_value(json_array_get(architectures, 0));
-    if (json_array_size(architectures) == 1 && architecture && is_architecture(c->family, architecture))
+    if (json_array_size(architectures) == 1 && architecture &&
+        (strcmp(architecture, c->family->architecture) == 0 ||
+         (family_is(c->family, FAMILY_BAICHUAN) && strcmp(architecture, "BaiChuanForCausalLM") == 0)))
         return OTT_OK;
     return hf_fail(OTT_ERR_UNSUPPORTED, name, "architectures", architectures,
                    "a %s language model needs [\"%s\"]", c->family->name, c->family->architecture);
@@ -264,7 +258,7 @@ bool hf_dense_layers_equal(const hf_config *a, const hf_config *b) {
 
 /* ---- reading a file ---- */
 
-static ott_status read_root(const char *name, json_t *root, hf_config *c) {
+static ott_status read_config_root(const char *name, json_t *root, hf_config *c) {
     if (!json_is_object(root)) return status_fail(OTT_ERR_FORMAT, "%s: is not a JSON object", name);
     TRY(read_family(name, root, c));
     TRY(read_activation(name, root, c));
@@ -288,7 +282,7 @@ ott_status hf_config_parse(const char *name, const char *text, int64_t length, h
     json_t *root;
     TRY(status_context(json_text_parse(text, length, JSON_REJECT_DUPLICATES, &root, &error), "%s", name));
     if (!root) return status_fail(OTT_ERR_FORMAT, "%s:%d: %s", name, error.line, str_show(error.text).text);
-    ott_status status = read_root(name, root, out);
+    ott_status status = read_config_root(name, root, out);
     json_decref(root);
     return status;
 }

@@ -1,8 +1,6 @@
-/*
- * formats/hf/config: reads and writes config.json of a Hugging Face model folder. The reader accepts the
- * spellings of transformers 4 and 5, and refuses features that Ottava does not compute. The writer preserves
- * unknown keys. A missing key has transformers' default, or is an error.
- */
+/* formats/hf/config: reads and writes config.json of a Hugging Face model folder. The reader accepts the
+   spellings of transformers 4 and 5, and refuses features that Ottava does not compute. The writer preserves
+   unknown keys. A missing key has transformers' default, or is an error. */
 #ifndef FORMATS_HF_CONFIG_H
 #define FORMATS_HF_CONFIG_H
 
@@ -82,23 +80,19 @@ typedef struct hf_config {
     int64_t quantization_block[2]; /* rows and columns that share a scale; 0 if not given */
 } hf_config;
 
-/*
- * Reads `path`, which is config.json or its folder. `text` may be NULL; it receives the file's text, for
- * hf_config_write. The caller frees it with mem_free. OTT_ERR_FORMAT (malformed, or a key is missing or
- * out of range) and OTT_ERR_UNSUPPORTED name the file, the key and its value.
- */
+/* Reads `path`, which is config.json or its folder. `text` may be NULL; it receives the file's text, for
+   hf_config_write. The caller frees it with mem_free. OTT_ERR_FORMAT (malformed, or a key is missing or out
+   of range) and OTT_ERR_UNSUPPORTED name the file, the key and its value. */
 ott_status hf_config_read(mem *account, const char *path, hf_config *out, char **text);
 /* Like hf_config_read, but parses `text`, which was read from the file `name`. */
 ott_status hf_config_parse(const char *name, const char *text, int64_t length, hf_config *out);
 bool hf_config_equal(const hf_config *a, const hf_config *b);
 
-/*
- * Appends config.json to `out`. `original` is a text that hf_config_parse accepts, or NULL for a new file. A
- * key is changed only if its value is not what c requires; all other bytes are preserved. Changed keys have
- * the old spellings (torch_dtype, rope_theta, rope_scaling), which all versions of transformers read.
- * quantization: NULL keeps quantization_config, "" removes it, any other text is its new JSON value.
- * c.quantization is ignored. OTT_ERR_UNSUPPORTED if the family has no keys that can describe c.
- */
+/* Appends config.json to `out`. `original` is a text that hf_config_parse accepts, or NULL for a new file. A
+   key is changed only if its value is not what c requires; all other bytes are preserved. Changed keys have
+   the old spellings (torch_dtype, rope_theta, rope_scaling), which all versions of transformers read.
+   quantization: NULL keeps quantization_config, "" removes it, any other text is its new JSON value.
+   c.quantization is ignored. OTT_ERR_UNSUPPORTED if the family has no keys that can describe c. */
 ott_status hf_config_text(mem *account, const hf_config *c, const char *original, const char *quantization,
                           str *out);
 /* Writes the text of hf_config_text to the file `path`, atomically. */

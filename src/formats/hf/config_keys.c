@@ -7,16 +7,10 @@
 
 /* ---- messages ---- */
 
-ott_status hf_fail(ott_status code, const char *name, const char *key, json_t *value, const char *format,
-                   ...) {
-    char what[400];
-    va_list arguments;
-    va_start(arguments, format);
-    text_vformat(what, sizeof what, format, arguments);
-    va_end(arguments);
-    if (!value) return status_fail(code, "%s: has no key '%s': %s", name, key, what);
+ott_status hf_fail_key(ott_status code, const char *name, const char *key, json_t *value) {
+    if (!value) return status_context(code, "%s: has no key '%s'", name, key);
     char *text = json_dumps(value, JSON_ENCODE_ANY | JSON_COMPACT | JSON_REAL_PRECISION(15));
-    status_fail(code, "%s: key '%s' = %s: %s", name, key, str_show(text ? text : "?").text, what);
+    status_context(code, "%s: key '%s' = %s", name, key, str_show(text ? text : "?").text);
     free(text);
     return code;
 }
@@ -150,15 +144,6 @@ double hf_key_get(const hf_key *k, const hf_config *c) {
     return *(const bool *)member;
 }
 
-static void hf_key_set(const hf_key *k, hf_config *c, double v) {
-    void *member = (char *)c + k->offset;
-    switch (k->type) {
-    case HF_INT: *(int64_t *)member = (int64_t)v; break;
-    case HF_REAL: *(double *)member = v; break;
-    case HF_BOOL: *(bool *)member = v != 0; break;
-    }
-}
-
 /* Compares real numbers in fp32, because one of the two may have been rounded to fp32. */
 bool hf_key_equal(const hf_key *k, double a, double b) {
     return k->type == HF_REAL ? (float)a == (float)b : a == b;
@@ -240,7 +225,12 @@ ott_status hf_read_keys(const char *name, json_t *root, hf_config *c) {
         if (!is_given)
             return hf_fail(OTT_ERR_FORMAT, name, k->name, NULL, "%s requires it, and it %s", c->family->name,
                            describe_key(k, expected));
-        hf_key_set(k, c, v);
+        void *member = (char *)c + k->offset;
+        switch (k->type) {
+        case HF_INT: *(int64_t *)member = (int64_t)v; break;
+        case HF_REAL: *(double *)member = v; break;
+        case HF_BOOL: *(bool *)member = v != 0; break;
+        }
     }
     return OTT_OK;
 }

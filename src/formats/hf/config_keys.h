@@ -39,9 +39,10 @@ ott_status hf_key_value_of(const hf_key *k, const char *name, json_t *root, cons
 ott_status hf_key_read(const hf_key *k, const char *name, json_t *value, double *out);
 ott_status hf_read_keys(const char *name, json_t *root, hf_config *c); /* reads all keys of hf_keys */
 
+/* Puts "NAME: key 'KEY' = VALUE: " before the error text, or "NAME: has no key 'KEY': ". */
+ott_status hf_fail_key(ott_status code, const char *name, const char *key, json_t *value);
 /* Fails with "NAME: key 'KEY' = VALUE: MESSAGE". */
-ott_status hf_fail(ott_status code, const char *name, const char *key, json_t *value, const char *format, ...)
-    __attribute__((format(printf, 5, 6), cold));
+#define hf_fail(code, name, key, value, ...) hf_fail_key(status_fail(code, __VA_ARGS__), name, key, value)
 json_t *hf_get(json_t *object, const char *key); /* NULL if `key` is missing or null */
 ott_status hf_get_bool(const char *name, json_t *root, const char *key, bool default_value, bool *out);
 

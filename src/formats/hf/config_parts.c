@@ -1,7 +1,5 @@
-/*
- * formats/hf/config_parts: features of config.json that need several keys or spellings: sliding window,
- * special tokens, dropout, weight format, quantization.
- */
+/* formats/hf/config_parts: features of config.json that need several keys or spellings: sliding window,
+   special tokens, dropout, weight format, quantization. */
 #include "base/text/text.h"
 #include "formats/hf/config_keys.h"
 #include <stdio.h>
@@ -44,7 +42,6 @@ static ott_status add_full_layer(const char *name, int64_t layer, hf_config *c) 
     return OTT_OK;
 }
 
-/* Reads layer_types, one word per layer. */
 static ott_status read_layer_types(const char *name, json_t *types, hf_config *c) {
     json_t *type;
     size_t i;

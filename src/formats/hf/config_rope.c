@@ -1,7 +1,5 @@
-/*
- * formats/hf/config_rope: reads, compares and writes rotary embedding: rope_theta, partial_rotary_factor and
- * rope_scaling (rope_parameters since transformers 5).
- */
+/* formats/hf/config_rope: reads, compares and writes rotary embedding: rope_theta, partial_rotary_factor and
+   rope_scaling (rope_parameters since transformers 5). */
 #include "base/text/number.h"
 #include "formats/hf/config_keys.h"
 #include <inttypes.h>
@@ -61,7 +59,6 @@ static int64_t rope_width(const hf_config *c) {
     return c->family->latent ? c->qk_rope_head_dim : c->head_dim;
 }
 
-/* True if the rule has an original training length. */
 static bool has_original(hf_rope rope) {
     return rope == HF_ROPE_LLAMA3 || rope == HF_ROPE_YARN || rope == HF_ROPE_LONGROPE;
 }
@@ -131,8 +128,9 @@ static ott_status read_original(const char *name, const char *key, json_t *root,
     return OTT_OK;
 }
 
-static ott_status read_factors(const char *name, const char *key, json_t *parameters, const char *member,
-                               const hf_config *c, float out[HF_CONFIG_MOST_FACTORS]) {
+static ott_status read_longrope_factors(const char *name, const char *key, json_t *parameters,
+                                        const char *member, const hf_config *c,
+                                        float out[HF_CONFIG_MOST_FACTORS]) {
     json_t *list = hf_get(parameters, member);
     int64_t pairs = (int64_t)((double)rope_width(c) * c->partial_rotary_factor) / 2;
     bool good = pairs <= HF_CONFIG_MOST_FACTORS && (int64_t)json_array_size(list) == pairs;
@@ -149,16 +147,10 @@ static ott_status read_factors(const char *name, const char *key, json_t *parame
 
 static ott_status read_longrope(const char *name, const char *key, json_t *parameters, hf_config *c) {
     if (c->rope_factor == 0) c->rope_factor = longrope_factor(c);
-    TRY(read_factors(name, key, parameters, "short_factor", c, c->rope_short_factor));
-    TRY(read_factors(name, key, parameters, "long_factor", c, c->rope_long_factor));
+    TRY(read_longrope_factors(name, key, parameters, "short_factor", c, c->rope_short_factor));
+    TRY(read_longrope_factors(name, key, parameters, "long_factor", c, c->rope_long_factor));
     c->rope_factors = (int)((double)rope_width(c) * c->partial_rotary_factor) / 2;
     return OTT_OK;
-}
-
-/* Fails for truncate = false. Only models of families that Ottava does not read have it. */
-static ott_status refuse_fractions(const char *name, const char *key, json_t *parameters) {
-    if (!json_is_false(hf_get(parameters, "truncate"))) return OTT_OK;
-    return hf_fail(OTT_ERR_UNSUPPORTED, name, key, parameters, "yarn with truncate = false is not supported");
 }
 
 static ott_status read_rope_rule(const char *name, const char *key, json_t *root, json_t *parameters,
@@ -170,7 +162,10 @@ static ott_status read_rope_rule(const char *name, const char *key, json_t *root
                        "high_freq_factor must be above low_freq_factor");
     if (!has_original(c->rope)) return OTT_OK;
     TRY(read_original(name, key, root, parameters, c));
-    if (c->rope == HF_ROPE_YARN) TRY(refuse_fractions(name, key, parameters));
+    /* only models of families that Ottava does not read have truncate = false */
+    if (c->rope == HF_ROPE_YARN && json_is_false(hf_get(parameters, "truncate")))
+        return hf_fail(OTT_ERR_UNSUPPORTED, name, key, parameters,
+                       "yarn with truncate = false is not supported");
     return c->rope == HF_ROPE_LONGROPE ? read_longrope(name, key, parameters, c) : OTT_OK;
 }
 

@@ -1,7 +1,5 @@
-/*
- * formats/hf/config_write: the writer of config.json. It changes a key only if the key's value, or its
- * default, does not match the model. The result is parsed and compared before it is returned.
- */
+/* formats/hf/config_write: the writer of config.json. It changes a key only if the key's value, or its
+   default, does not match the model. The result is parsed and compared before it is returned. */
 #include "base/file/file.h"
 #include "base/json/json_text.h"
 #include "formats/hf/config_keys.h"
@@ -43,7 +41,7 @@ static ott_status put_text(editor *e, const char *key, const char *text) {
     return put_value(e, key);
 }
 
-static ott_status put_real(editor *e, const char *key, double x) {
+static ott_status put_number(editor *e, const char *key, double x) {
     hf_append_real(&e->value, x);
     return put_value(e, key);
 }
@@ -64,7 +62,7 @@ static ott_status put_key(editor *e, const hf_key *k) {
     if (hf_key_can_be_null(k) && hf_key_equal(k, v, 0)) return put_word(e, k->name, "null");
     if (k->type == HF_INT) return put_int(e, k->name, (int64_t)v);
     if (k->type == HF_BOOL) return put_word(e, k->name, v != 0 ? "true" : "false");
-    return put_real(e, k->name, v);
+    return put_number(e, k->name, v);
 }
 
 static ott_status edit_key(editor *e, const hf_key *k) {
@@ -87,26 +85,28 @@ static ott_status edit_routing_method(editor *e) {
     return put_text(e, "topk_method", word);
 }
 
-static bool has_key(const editor *e, const char *key) {
+static bool has_original_key(const editor *e, const char *key) {
     return json_object_get(e->root, key) != NULL;
 }
 
 /* Writes the rotary embedding in transformers 4's spelling: rope_scaling, and rope_theta at the top level. */
 static ott_status edit_rope(editor *e) {
     if (e->c->family->learned_positions) return OTT_OK;
-    bool is_old = !has_key(e, "rope_parameters") && !hf_get(hf_get(e->root, "rope_scaling"), "rope_theta");
+    bool is_old =
+        !has_original_key(e, "rope_parameters") && !hf_get(hf_get(e->root, "rope_scaling"), "rope_theta");
     if (!e->is_new && is_old && hf_rope_equal(&e->before, e->c)) return OTT_OK;
-    if (has_key(e, "rope_scaling"))
+    if (has_original_key(e, "rope_scaling"))
         TRY(json_edit_remove(&e->text, "rope_parameters"));
     else
         TRY(json_edit_rename(&e->text, "rope_parameters", "rope_scaling"));
-    TRY(put_real(e, "rope_theta", e->c->rope_theta));
+    TRY(put_number(e, "rope_theta", e->c->rope_theta));
     if (e->c->family->partial_rotary_factor > 0)
-        TRY(put_real(e, "partial_rotary_factor", e->c->partial_rotary_factor));
-    if (e->c->rope_local_theta > 0) TRY(put_real(e, "rope_local_base_freq", e->c->rope_local_theta));
+        TRY(put_number(e, "partial_rotary_factor", e->c->partial_rotary_factor));
+    if (e->c->rope_local_theta > 0) TRY(put_number(e, "rope_local_base_freq", e->c->rope_local_theta));
     if (e->c->rope == HF_ROPE_LONGROPE)
         TRY(put_int(e, "original_max_position_embeddings", e->c->rope_original_max_position));
-    bool is_given = e->is_new || has_key(e, "rope_scaling") || has_key(e, "rope_parameters");
+    bool is_given =
+        e->is_new || has_original_key(e, "rope_scaling") || has_original_key(e, "rope_parameters");
     if (e->c->rope == HF_ROPE_PLAIN) return is_given ? put_word(e, "rope_scaling", "null") : OTT_OK;
     hf_rope_append(e->c, &e->value);
     return put_value(e, "rope_scaling");
@@ -177,7 +177,7 @@ static ott_status put_eos(editor *e) {
 }
 
 static ott_status edit_dtype(editor *e) {
-    if (has_key(e, "torch_dtype"))
+    if (has_original_key(e, "torch_dtype"))
         TRY(json_edit_remove(&e->text, "dtype"));
     else
         TRY(json_edit_rename(&e->text, "dtype", "torch_dtype"));

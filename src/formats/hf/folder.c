@@ -1,12 +1,9 @@
 /* formats/hf/folder: copies the files that are neither weights nor config.json. */
-#define _GNU_SOURCE /* declares realpath and lstat */
 #include "formats/hf/folder.h"
 #include "base/file/file.h"
-#include "base/text/str.h"
 #include "formats/hf/config.h"
 #include <errno.h>
 #include <inttypes.h>
-#include <limits.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
@@ -32,8 +29,6 @@ bool hf_folder_is_copied(const char *name) {
     return true;
 }
 
-/* ---- resolving links ---- */
-
 /* Files of a Hugging Face cache, CACHE/models--NAME/snapshots/REVISION/FILE, are links to files in
    CACHE/models--NAME/blobs. Stores the path of the blobs folder in c->blobs. */
 static void find_blobs(copier *c) {
@@ -50,7 +45,7 @@ static void find_blobs(copier *c) {
     strcat(c->blobs, "/blobs");
 }
 
-static ott_status resolve_path(const copier *c, const char *path, char out[PATH_MAX]) {
+static ott_status resolve_link(const copier *c, const char *path, char out[PATH_MAX]) {
     if (!realpath(path, out))
         return status_fail(status_from_errno(errno), "%s: cannot open: %s", path, strerror(errno));
     if (file_is_inside(out, c->root) || file_is_inside(out, c->blobs)) return OTT_OK;
@@ -67,8 +62,6 @@ static ott_status check_replaceable(const char *path) {
     return status_fail(OTT_ERR_ARGUMENT, "%s: is not a regular file and is not replaced: remove it", path);
 }
 
-/* ---- copying ---- */
-
 static ott_status copy_opened(copier *c, const file_reader *r, const char *goal) {
     if (r->bytes > HF_FOLDER_MOST_BYTES) {
         log_warning(c->lg, "%s: not copied: %" PRId64 " bytes is too large for anything but weights", r->path,
@@ -81,10 +74,10 @@ static ott_status copy_opened(copier *c, const file_reader *r, const char *goal)
     return OTT_OK;
 }
 
-static ott_status copy_file(copier *c, const char *path, const char *goal) {
+static ott_status copy_model_file(copier *c, const char *path, const char *goal) {
     char real[PATH_MAX];
     file_reader r;
-    TRY(resolve_path(c, path, real));
+    TRY(resolve_link(c, path, real));
     if (file_is_folder(real)) return OTT_OK;
     TRY(file_reader_open(real, &r));
     ott_status status = copy_opened(c, &r, goal);
@@ -93,7 +86,7 @@ static ott_status copy_file(copier *c, const char *path, const char *goal) {
 }
 
 /* Copies the files of folder c->from if `folder` is "", or of its subfolder if `folder` is "/NAME". */
-static ott_status copy_folder(copier *c, const char *folder) {
+static ott_status copy_model_folder(copier *c, const char *folder) {
     str from = {.account = c->account}, to = {.account = c->account};
     file_list names = {0};
     ott_status status;
@@ -110,7 +103,7 @@ static ott_status copy_folder(copier *c, const char *folder) {
         str_printf(&from, "/%s", names.names[i]);
         str_printf(&to, "/%s", names.names[i]);
         TRY_OUT(str_finish(from.failed ? &from : &to));
-        TRY_OUT(copy_file(c, from.text, to.text));
+        TRY_OUT(copy_model_file(c, from.text, to.text));
     }
 out:
     if (names.account) file_list_free(&names);
@@ -125,12 +118,12 @@ static ott_status copy_all(copier *c) {
         return status_fail(status_from_errno(errno), "%s: cannot open: %s", c->from, strerror(errno));
     if (realpath(c->to, goal) && strcmp(goal, c->root) == 0) return OTT_OK;
     find_blobs(c);
-    TRY(copy_folder(c, ""));
+    TRY(copy_model_folder(c, ""));
     char path[PATH_MAX], real[PATH_MAX];
     TRY(file_join(c->from, TEMPLATES, path));
     if (!file_is_folder(path)) return OTT_OK;
-    TRY(resolve_path(c, path, real));
-    return copy_folder(c, "/" TEMPLATES);
+    TRY(resolve_link(c, path, real));
+    return copy_model_folder(c, "/" TEMPLATES);
 }
 
 ott_status hf_folder_copy_others(mem *account, const logger *lg, const char *from, const char *to,

@@ -1,7 +1,5 @@
-/*
- * formats/hf/hub_name: detects a Hugging Face hub name ("meta-llama/Llama-3.1-8B") where a folder is needed.
- * Ottava does not download models.
- */
+/* formats/hf/hub_name: detects a Hugging Face hub name ("meta-llama/Llama-3.1-8B") where a folder is needed.
+   Ottava does not download models. */
 #ifndef FORMATS_HF_HUB_NAME_H
 #define FORMATS_HF_HUB_NAME_H
 

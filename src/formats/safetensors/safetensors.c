@@ -1,18 +1,15 @@
-/*
- * formats/safetensors/safetensors: the reader. Opening a file checks the header length, the JSON, each
- * tensor, and finally that the tensors, sorted by offset, cover the data without gaps or overlaps.
- */
+/* formats/safetensors/safetensors: the reader. Opening a file checks the header length, the JSON, each
+   tensor, and finally that the tensors, sorted by offset, cover the data without gaps or overlaps. */
 #include "formats/safetensors/safetensors.h"
 #include "base/arena.h"
 #include "base/file/file.h"
 #include "base/json/json_text.h"
-#include "base/text/str.h"
+#include "base/little.h"
 #include "base/text/text.h"
 #include "formats/safetensors/format.h"
 #include "formats/safetensors/show.h"
 #include "fp8/dtype.h"
 #include <inttypes.h>
-#include <jansson.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -34,20 +31,10 @@ int safetensors_format_find(const char *name) {
     return -1;
 }
 
-#define FAIL(f, ...)              fail_format((f)->file.path, NULL, __VA_ARGS__)
-#define FAIL_TENSOR(f, name, ...) fail_format((f)->file.path, name, __VA_ARGS__)
-
-static ott_status fail_format(const char *path, const char *tensor, const char *format, ...)
-    __attribute__((format(printf, 3, 4), cold));
-static ott_status fail_format(const char *path, const char *tensor, const char *format, ...) {
-    char what[400];
-    va_list arguments;
-    va_start(arguments, format);
-    text_vformat(what, sizeof what, format, arguments);
-    va_end(arguments);
-    if (!tensor) return status_fail(OTT_ERR_FORMAT, "%s: %s", path, what);
-    return status_fail(OTT_ERR_FORMAT, "%s: tensor '%s': %s", path, str_show(tensor).text, what);
-}
+#define FAIL(f, ...) status_context(status_fail(OTT_ERR_FORMAT, __VA_ARGS__), "%s", (f)->file.path)
+#define FAIL_TENSOR(f, name, ...)                                                                            \
+    status_context(status_fail(OTT_ERR_FORMAT, __VA_ARGS__), "%s: tensor '%s'", (f)->file.path,              \
+                   str_show(name).text)
 
 /* ---- the header ---- */
 
@@ -56,8 +43,7 @@ static ott_status read_header_length(safetensors *f, int64_t *length) {
     if (f->file.bytes < 8)
         return FAIL(f, "%" PRId64 " bytes are too few for a safetensors file", f->file.bytes);
     TRY(file_reader_read(&f->file, 0, bytes, 8));
-    uint64_t n = 0;
-    for (int i = 7; i >= 0; i--) n = n << 8 | bytes[i];
+    uint64_t n = little_load(bytes, 8);
     if (n > SAFETENSORS_MAX_HEADER)
         return FAIL(f, "a header of %" PRIu64 " bytes, at most %d are allowed: not a safetensors file?", n,
                     SAFETENSORS_MAX_HEADER);
@@ -112,7 +98,7 @@ static ott_status read_format(safetensors *f, safetensors_entry *e, json_t *tens
 }
 
 /* Accepts only integer literals: 1.0 and 1e0 are not sizes. */
-static bool parse_size(json_t *number, int64_t *out) {
+static bool read_size(json_t *number, int64_t *out) {
     if (!json_is_integer(number) || json_integer_value(number) < 0) return false;
     *out = json_integer_value(number);
     return true;
@@ -127,7 +113,7 @@ static ott_status read_shape(safetensors *f, safetensors_entry *e, json_t *tenso
                            SAFETENSORS_MAX_RANK);
     e->rank = (int)rank;
     for (int i = 0; i < e->rank; i++)
-        if (!parse_size(json_array_get(shape, (size_t)i), &e->shape[i]))
+        if (!read_size(json_array_get(shape, (size_t)i), &e->shape[i]))
             return FAIL_TENSOR(f, e->name, "dimension %d of shape is not a non-negative integer", i);
     return OTT_OK;
 }
@@ -136,7 +122,7 @@ static ott_status read_offsets(safetensors *f, safetensors_entry *e, json_t *ten
     json_t *offsets = json_object_get(tensor, "data_offsets");
     int64_t end;
     if (!json_is_array(offsets) || json_array_size(offsets) != 2 ||
-        !parse_size(json_array_get(offsets, 0), &e->begin) || !parse_size(json_array_get(offsets, 1), &end))
+        !read_size(json_array_get(offsets, 0), &e->begin) || !read_size(json_array_get(offsets, 1), &end))
         return FAIL_TENSOR(f, e->name, "data_offsets is not a pair of non-negative integers");
     if (end < e->begin)
         return FAIL_TENSOR(f, e->name, "data_offsets end at %" PRId64 ", before they begin at %" PRId64, end,
@@ -222,7 +208,7 @@ static ott_status parse_entries(safetensors *f, json_t *root) {
     return OTT_OK;
 }
 
-static ott_status read_header(safetensors *f) {
+static ott_status read_file_header(safetensors *f) {
     int64_t length = 0;
     void *text = NULL;
     json_t *root = NULL;
@@ -252,7 +238,7 @@ ott_status safetensors_open(mem *account, const char *path, safetensors **out) {
     TRY_OUT(arena_open(account, MEM_OTHER, &f->texts));
     TRY_OUT(arena_strdup(f->texts, path, &own_path));
     TRY_OUT(file_reader_open(own_path, &f->file));
-    TRY_OUT(read_header(f));
+    TRY_OUT(read_file_header(f));
     *out = f;
 out:
     if (status != OTT_OK) safetensors_close(f);
@@ -262,7 +248,7 @@ out:
 void safetensors_close(safetensors *f) {
     if (!f) return;
     file_reader_close(&f->file);
-    if (f->texts) arena_close(f->texts);
+    arena_close(f->texts);
     mem_free(f->account, f->metadata);
     mem_free(f->account, (void *)f->by_name);
     mem_free(f->account, f->entries);
@@ -294,11 +280,8 @@ ott_status safetensors_reopen(safetensors *f) {
     if (f->file.descriptor >= 0) return OTT_OK;
     TRY(file_reader_open(f->file.path, &now));
     ott_status status = check_unchanged(f, &now);
-    if (status == OTT_OK)
-        f->file = now;
-    else
-        file_reader_close(&now);
-    return status;
+    if (status != OTT_OK) return file_reader_close(&now), status;
+    return f->file = now, OTT_OK;
 }
 
 /* ---- lookup and reading ---- */
@@ -339,15 +322,6 @@ const char *safetensors_metadata(const safetensors *f, const char *key) {
     return NULL;
 }
 
-static ott_status fail_absent(const safetensors *f, const char *name) {
-    safetensors_nearest nearest = safetensors_nearest_begin(name);
-    for (int64_t i = 0; i < f->count; i++) safetensors_nearest_offer(&nearest, f->entries[i].name);
-    if (!nearest.found)
-        return status_fail(OTT_ERR_NOT_FOUND, "%s: has no tensor '%s'", f->file.path, str_show(name).text);
-    return status_fail(OTT_ERR_NOT_FOUND, "%s: has no tensor '%s'; the nearest is '%s'", f->file.path,
-                       str_show(name).text, str_show(nearest.found).text);
-}
-
 ott_status safetensors_check_shape(const safetensors *f, const safetensors_entry *e, int rank,
                                    const int64_t *shape) {
     if (e->rank == rank && (rank == 0 || memcmp(e->shape, shape, (size_t)rank * sizeof *shape) == 0))
@@ -360,7 +334,11 @@ ott_status safetensors_check_shape(const safetensors *f, const safetensors_entry
 ott_status safetensors_expect(const safetensors *f, const char *name, ott_dtype dtype, int rank,
                               const int64_t *shape, const safetensors_entry **out) {
     const safetensors_entry *e = *out = safetensors_find(f, name);
-    if (!e) return fail_absent(f, name);
+    if (!e) {
+        safetensors_nearest nearest = safetensors_nearest_begin(name);
+        for (int64_t i = 0; i < f->count; i++) safetensors_nearest_offer(&nearest, f->entries[i].name);
+        return safetensors_nearest_fail(&nearest, f->file.path);
+    }
     if (e->dtype != dtype)
         return status_fail(OTT_ERR_DTYPE, "%s: tensor '%s' is %s; %s is expected", f->file.path,
                            str_show(name).text, e->format, dtype_safetensors_name(dtype));

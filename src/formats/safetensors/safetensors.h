@@ -1,9 +1,7 @@
-/*
- * formats/safetensors/safetensors: reads and writes safetensors files: 8 bytes header length, a JSON header,
- * the tensor data. The writer streams: first declare names and shapes, then append the data in the order that
- * the writer asks for. The reader validates the whole header when it opens a file: the tensors cover the data
- * exactly, without gaps or overlaps. So later reads stay in range.
- */
+/* formats/safetensors/safetensors: reads and writes safetensors files: 8 bytes header length, a JSON header,
+   the tensor data. The writer streams: first declare names and shapes, then append the data in the order that
+   the writer asks for. The reader validates the whole header when it opens a file: the tensors cover the data
+   exactly, without gaps or overlaps. So later reads stay in range. */
 #ifndef FORMATS_SAFETENSORS_SAFETENSORS_H
 #define FORMATS_SAFETENSORS_SAFETENSORS_H
 
@@ -69,10 +67,9 @@ typedef struct safetensors_tensor {
 
 typedef struct safetensors_writer safetensors_writer;
 
-/*
- * Declares all tensors and writes the header to a temporary file. safetensors_writer_commit creates `path`.
- * `metadata` is added to {"format": "pt"} in __metadata__, which transformers requires. No argument is kept.
- */
+/* Declares all tensors and writes the header to a temporary file. safetensors_writer_commit creates
+   `path`. `metadata` is added to {"format": "pt"} in __metadata__, which transformers requires. No
+   argument is kept. */
 ott_status safetensors_writer_open(mem *account, const char *path, const safetensors_tensor *tensors,
                                    int64_t count, const safetensors_pair *metadata, int64_t metadata_count,
                                    safetensors_writer **out);
@@ -82,13 +79,25 @@ ott_status safetensors_writer_open(mem *account, const char *path, const safeten
 ott_status safetensors_writer_join(mem *account, const char *path, const safetensors_tensor *tensors,
                                    int64_t count, const safetensors_pair *metadata, int64_t metadata_count,
                                    int rank, int size, safetensors_writer **out);
-/* Returns the index in `tensors` of the tensor to append next; -1 if all data is written. The order is that
-   of Hugging Face's library: widest element format first, then by name. Empty tensors are skipped. */
+/* Declares all tensors of a folder of shards, which is created if needed. The tensors are split, in the given
+   order, into files of at most max_bytes of data (0: SHARDS_DEFAULT_BYTES). A larger tensor gets its own.
+   OTT_ERR_ARGUMENT if the folder already has weights. Each file appears when it is complete, and the index
+   last, so an incomplete folder cannot be opened. To replace a model, write to a staging folder
+   (base/staging.h). `size` processes write the folder together, as in safetensors_writer_join. Rank 0 must
+   open the writer before the other ranks and commit after them. */
+ott_status safetensors_writer_join_shards(mem *account, const char *folder, const safetensors_tensor *tensors,
+                                          int64_t count, int64_t max_bytes, const safetensors_pair *metadata,
+                                          int64_t metadata_count, int rank, int size,
+                                          safetensors_writer **out);
+/* Returns the index in `tensors` of the tensor to append next; -1 if all data is written. The order in a file
+   is that of Hugging Face's library: widest element format first, then by name. Empty tensors are skipped. */
 int64_t safetensors_writer_next(const safetensors_writer *w);
 /* Appends bytes to the tensor that safetensors_writer_next returns, but not more than it still lacks. */
 ott_status safetensors_writer_append(safetensors_writer *w, const void *data, int64_t bytes);
 ott_status safetensors_writer_skip(safetensors_writer *w, int64_t bytes);
+/* Appends elements, converted to the tensor's format (F32, BF16 or F16, round to nearest even). */
+ott_status safetensors_writer_append_floats(safetensors_writer *w, const float *values, int64_t count);
 ott_status safetensors_writer_commit(safetensors_writer *w); /* closes w, also after an error */
-void safetensors_writer_abandon(safetensors_writer *w);      /* deletes the temporary file; NULL is allowed */
+void safetensors_writer_abandon(safetensors_writer *w);      /* deletes the written files; NULL is allowed */
 
 #endif

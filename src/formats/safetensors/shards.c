@@ -3,14 +3,11 @@
 #include "base/arena.h"
 #include "base/file/file.h"
 #include "base/json/json_text.h"
-#include "base/text/str.h"
 #include "base/text/text.h"
 #include "formats/safetensors/show.h"
 #include "fp8/cast.h"
 #include <inttypes.h>
-#include <jansson.h>
 #include <stdlib.h>
-#include <string.h>
 
 typedef struct shard_file {
     const char *name; /* file name without the folder */
@@ -31,16 +28,7 @@ struct shards {
     int open_count;
 };
 
-static ott_status fail_index(const shards *s, const char *format, ...)
-    __attribute__((format(printf, 2, 3), cold));
-static ott_status fail_index(const shards *s, const char *format, ...) {
-    char what[640];
-    va_list arguments;
-    va_start(arguments, format);
-    text_vformat(what, sizeof what, format, arguments);
-    va_end(arguments);
-    return status_fail(OTT_ERR_FORMAT, "%s: %s", s->index, what);
-}
+#define FAIL_INDEX(s, ...) status_context(status_fail(OTT_ERR_FORMAT, __VA_ARGS__), "%s", (s)->index)
 
 /* ---- list of files ---- */
 
@@ -52,7 +40,7 @@ static bool is_plain_name(const char *name) {
     return true;
 }
 
-static int compare_files(const void *a, const void *b) {
+static int by_file_name(const void *a, const void *b) {
     return strcmp(((const shard_file *)a)->name, ((const shard_file *)b)->name);
 }
 
@@ -62,11 +50,11 @@ static ott_status collect_names(shards *s, json_t *weight_map, json_t *names) {
     json_t *value;
     json_object_foreach(weight_map, tensor, value) {
         if (!json_is_string(value))
-            return fail_index(s, "weight_map: the file of tensor '%s' is not a string",
+            return FAIL_INDEX(s, "weight_map: the file of tensor '%s' is not a string",
                               str_show(tensor).text);
         const char *name = json_string_value(value);
         if (!is_plain_name(name))
-            return fail_index(s, "weight_map: tensor '%s' is in '%s', which is not a file name *.safetensors",
+            return FAIL_INDEX(s, "weight_map: tensor '%s' is in '%s', which is not a file name *.safetensors",
                               str_show(tensor).text, str_show(name).text);
         if (json_object_set_new(names, name, json_true()) != 0)
             return status_fail(OTT_ERR_MEMORY, "out of memory: names of the shards");
@@ -87,13 +75,12 @@ static ott_status list_files(shards *s, json_t *weight_map) {
     TRY_OUT(allocate_files(s, (int64_t)json_object_size(names)));
     json_object_foreach(names, name, value)
         TRY_OUT(arena_strdup(s->texts, name, &s->files[s->file_count++].name));
-    qsort(s->files, (size_t)s->file_count, sizeof *s->files, compare_files);
+    qsort(s->files, (size_t)s->file_count, sizeof *s->files, by_file_name);
 out:
     json_decref(names);
     return status;
 }
 
-/* Reads a header and closes the file. */
 static ott_status open_header(shards *s, shard_file *f) {
     const char *path;
     TRY(arena_printf(s->texts, &path, "%s%s", s->folder, f->name));
@@ -107,7 +94,7 @@ static ott_status open_header(shards *s, shard_file *f) {
     return OTT_OK;
 }
 
-static int compare_tensor_names(const void *a, const void *b) {
+static int by_tensor_name(const void *a, const void *b) {
     const shard_tensor *x = *(const shard_tensor *const *)a, *y = *(const shard_tensor *const *)b;
     return strcmp(x->entry->name, y->entry->name);
 }
@@ -125,7 +112,7 @@ static ott_status open_headers(shards *s) {
             s->by_name[at] = &s->tensors[at];
             at++;
         }
-    qsort(s->by_name, (size_t)s->count, sizeof *s->by_name, compare_tensor_names);
+    qsort(s->by_name, (size_t)s->count, sizeof *s->by_name, by_tensor_name);
     return OTT_OK;
 }
 
@@ -135,7 +122,7 @@ static ott_status check_duplicates(const shards *s) {
     for (int64_t i = 1; i < s->count; i++) {
         const shard_tensor *a = s->by_name[i - 1], *b = s->by_name[i];
         if (strcmp(a->entry->name, b->entry->name) == 0)
-            return fail_index(s, "tensor '%s' is in two shards, %s and %s", str_show(a->entry->name).text,
+            return FAIL_INDEX(s, "tensor '%s' is in two shards, %s and %s", str_show(a->entry->name).text,
                               s->files[a->file].name, s->files[b->file].name);
     }
     return OTT_OK;
@@ -147,9 +134,9 @@ static ott_status check_shards(const shards *s, json_t *weight_map) {
         const char *claimed = json_string_value(json_object_get(weight_map, t->entry->name));
         const char *file = s->files[t->file].name;
         if (!claimed)
-            return fail_index(s, "does not list tensor '%s' of %s", str_show(t->entry->name).text, file);
+            return FAIL_INDEX(s, "does not list tensor '%s' of %s", str_show(t->entry->name).text, file);
         if (strcmp(claimed, file) != 0)
-            return fail_index(s, "places tensor '%s' in %s, but it is in %s", str_show(t->entry->name).text,
+            return FAIL_INDEX(s, "places tensor '%s' in %s, but it is in %s", str_show(t->entry->name).text,
                               claimed, file);
     }
     return OTT_OK;
@@ -160,7 +147,7 @@ static ott_status check_index(const shards *s, json_t *weight_map) {
     json_t *value;
     json_object_foreach(weight_map, name, value) {
         if (!shards_find(s, name))
-            return fail_index(s, "places tensor '%s' in %s, which has no such tensor", str_show(name).text,
+            return FAIL_INDEX(s, "places tensor '%s' in %s, which has no such tensor", str_show(name).text,
                               json_string_value(value));
     }
     return OTT_OK;
@@ -175,7 +162,7 @@ static ott_status check_total(const shards *s, json_t *root) {
     if (json_is_integer(total) ? json_integer_value(total) == bytes : json_real_value(total) == (double)bytes)
         return OTT_OK;
     char *given = json_dumps(total, JSON_ENCODE_ANY | JSON_COMPACT);
-    ott_status status = fail_index(
+    ott_status status = FAIL_INDEX(
         s, "metadata.total_size is %s, the shards hold %" PRId64 " bytes: files of different versions?",
         str_show(given ? given : "?").text, bytes);
     free(given);
@@ -185,12 +172,12 @@ static ott_status check_total(const shards *s, json_t *root) {
 static ott_status parse_shard_index(shards *s, const char *text, int64_t bytes, json_t **root) {
     json_error_t error;
     TRY(json_text_parse(text, bytes, JSON_REJECT_DUPLICATES, root, &error));
-    if (!*root) return fail_index(s, "line %d: %s", error.line, str_show(error.text).text);
-    if (!json_is_object(*root)) return fail_index(s, "is not a JSON object");
+    if (!*root) return FAIL_INDEX(s, "line %d: %s", error.line, str_show(error.text).text);
+    if (!json_is_object(*root)) return FAIL_INDEX(s, "is not a JSON object");
     if (!json_is_object(json_object_get(*root, "weight_map")))
-        return fail_index(s, "has no object weight_map");
+        return FAIL_INDEX(s, "has no object weight_map");
     json_t *metadata = json_object_get(*root, "metadata");
-    if (metadata && !json_is_object(metadata)) return fail_index(s, "metadata is not a JSON object");
+    if (metadata && !json_is_object(metadata)) return FAIL_INDEX(s, "metadata is not a JSON object");
     return OTT_OK;
 }
 
@@ -223,7 +210,6 @@ static ott_status open_single(shards *s, const char *name) {
     return open_headers(s);
 }
 
-/* Fails with a hint about other files in the folder. */
 static ott_status fail_no_weights(const shards *s) {
     file_list names;
     const char *other = NULL, *pickle = NULL;
@@ -282,17 +268,14 @@ ott_status shards_open(mem *account, const char *path, shards **out) {
     TRY(mem_alloc(account, MEM_OTHER, sizeof(shards), "a model's shards", &s));
     s->account = account;
     ott_status status = open_path(s, path);
-    if (status == OTT_OK)
-        *out = s;
-    else
-        shards_close(s);
-    return status;
+    if (status != OTT_OK) return shards_close(s), status;
+    return *out = s, OTT_OK;
 }
 
 void shards_close(shards *s) {
     if (!s) return;
     for (int64_t i = 0; i < s->file_count; i++) safetensors_close(s->files[i].header);
-    if (s->texts) arena_close(s->texts);
+    arena_close(s->texts);
     mem_free(s->account, (void *)s->by_name);
     mem_free(s->account, s->tensors);
     mem_free(s->account, s->files);
@@ -330,23 +313,18 @@ const shard_tensor *shards_find(const shards *s, const char *name) {
     const shard_tensor key = {.entry = &entry}, *wanted = &key;
     if (s->count == 0) return NULL;
     const shard_tensor *const *found =
-        bsearch(&wanted, s->by_name, (size_t)s->count, sizeof *s->by_name, compare_tensor_names);
+        bsearch(&wanted, s->by_name, (size_t)s->count, sizeof *s->by_name, by_tensor_name);
     return found ? *found : NULL;
-}
-
-static ott_status fail_absent(const shards *s, const char *name) {
-    safetensors_nearest nearest = safetensors_nearest_begin(name);
-    for (int64_t i = 0; i < s->count; i++) safetensors_nearest_offer(&nearest, s->tensors[i].entry->name);
-    if (!nearest.found)
-        return status_fail(OTT_ERR_NOT_FOUND, "%s: has no tensor '%s'", s->path, str_show(name).text);
-    return status_fail(OTT_ERR_NOT_FOUND, "%s: has no tensor '%s'; the nearest is '%s'", s->path,
-                       str_show(name).text, str_show(nearest.found).text);
 }
 
 ott_status shards_expect(const shards *s, const char *name, int rank, const int64_t *shape,
                          const shard_tensor **out) {
     const shard_tensor *t = *out = shards_find(s, name);
-    if (!t) return fail_absent(s, name);
+    if (!t) {
+        safetensors_nearest nearest = safetensors_nearest_begin(name);
+        for (int64_t i = 0; i < s->count; i++) safetensors_nearest_offer(&nearest, s->tensors[i].entry->name);
+        return safetensors_nearest_fail(&nearest, s->path);
+    }
     const safetensors *f = s->files[t->file].header;
     if (t->entry->dtype == OTT_DTYPE_COUNT || !dtype_is_high_precision(t->entry->dtype))
         return status_fail(OTT_ERR_DTYPE, "%s: tensor '%s' is %s; F32, BF16 or F16 is expected",

@@ -1,9 +1,6 @@
-/*
- * formats/safetensors/shards: a model's weights in Hugging Face layout: model.safetensors, or several shards
- * with model.safetensors.index.json. The reader checks all headers against the index, and keeps only a few
- * files open. Tensors are read in pieces, so any model needs only a small buffer. The writer splits files as
- * transformers does.
- */
+/* formats/safetensors/shards: a model's weights in Hugging Face layout: model.safetensors, or several shards
+   with model.safetensors.index.json. The reader checks all headers against the index, and keeps only a few
+   files open. Tensors are read in pieces, so any model needs only a small buffer. */
 #ifndef FORMATS_SAFETENSORS_SHARDS_H
 #define FORMATS_SAFETENSORS_SHARDS_H
 
@@ -15,8 +12,6 @@
 
 enum { SHARDS_OPEN_MOST = 4 }; /* maximum number of open files */
 
-/* ---- reading ---- */
-
 /* A tensor and its file. */
 typedef struct shard_tensor {
     const safetensors_entry *entry; /* name, format, shape and bytes, from the file's header */
@@ -25,11 +20,9 @@ typedef struct shard_tensor {
 
 typedef struct shards shards; /* not thread-safe */
 
-/*
- * Opens a folder, an index (*.index.json) or one safetensors file. Errors name the file, the tensor and the
- * problem: OTT_ERR_NOT_FOUND (no weights, or a missing shard), OTT_ERR_FORMAT (a damaged file; index and
- * shards disagree; a folder with both a single file and an index).
- */
+/* Opens a folder, an index (*.index.json) or one safetensors file. Errors name the file, the tensor and the
+   problem: OTT_ERR_NOT_FOUND (no weights, or a missing shard), OTT_ERR_FORMAT (a damaged file; index and
+   shards disagree; a folder with both a single file and an index). */
 ott_status shards_open(mem *account, const char *path, shards **out);
 void shards_close(shards *s);             /* NULL is allowed */
 const char *shards_path(const shards *s); /* the path that was passed to shards_open */
@@ -59,33 +52,5 @@ typedef ott_status (*shards_sink)(void *user, int64_t first, int64_t count, cons
    floats. */
 ott_status shards_stream(shards *s, const shard_tensor *t, int64_t first, int64_t count, float *buffer,
                          int64_t capacity, shards_sink sink, void *user);
-
-/* ---- writing ---- */
-
-typedef struct shards_writer shards_writer;
-
-/*
- * Declares all tensors of a folder, which is created if needed. The tensors are split, in the given order,
- * into files of at most max_bytes of data (0: SHARDS_DEFAULT_BYTES). A larger tensor gets its own file.
- * OTT_ERR_ARGUMENT if the folder already has weights. Each file appears when it is complete, and the index
- * last, so an incomplete folder cannot be opened. To replace a model, write to a staging folder
- * (base/staging.h). No argument is kept.
- */
-ott_status shards_writer_open(mem *account, const char *folder, const safetensors_tensor *tensors,
-                              int64_t count, int64_t max_bytes, const safetensors_pair *metadata,
-                              int64_t metadata_count, shards_writer **out);
-/* Like shards_writer_open, but `size` processes write the folder together (safetensors_writer_join). Rank 0
-   must open the writer before the other ranks and commit after them. */
-ott_status shards_writer_join(mem *account, const char *folder, const safetensors_tensor *tensors,
-                              int64_t count, int64_t max_bytes, const safetensors_pair *metadata,
-                              int64_t metadata_count, int rank, int size, shards_writer **out);
-/* Returns the index in `tensors` of the tensor to append next; -1 if all data is written. */
-int64_t shards_writer_next(const shards_writer *w);
-ott_status shards_writer_append(shards_writer *w, const void *data, int64_t bytes);
-ott_status shards_writer_skip(shards_writer *w, int64_t bytes);
-/* Appends elements, converted to the tensor's format (F32, BF16 or F16, round to nearest even). */
-ott_status shards_writer_append_floats(shards_writer *w, const float *values, int64_t count);
-ott_status shards_writer_commit(shards_writer *w); /* closes w, also after an error */
-void shards_writer_abandon(shards_writer *w);      /* deletes the written files; NULL is allowed */
 
 #endif

@@ -1,6 +1,5 @@
 /* formats/safetensors/show: formats names and shapes of untrusted files for messages. */
 #include "formats/safetensors/show.h"
-#include "base/text/str.h"
 #include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
@@ -27,4 +26,10 @@ void safetensors_nearest_offer(safetensors_nearest *n, const char *name) {
     if (distance >= n->distance) return;
     n->distance = distance;
     n->found = name;
+}
+
+ott_status safetensors_nearest_fail(const safetensors_nearest *n, const char *path) {
+    return status_fail(OTT_ERR_NOT_FOUND, "%s: has no tensor '%s'%s%s%s", path, str_show(n->wanted).text,
+                       n->found ? "; the nearest is '" : "", n->found ? str_show(n->found).text : "",
+                       n->found ? "'" : "");
 }

@@ -21,5 +21,7 @@ typedef struct safetensors_nearest {
 
 safetensors_nearest safetensors_nearest_begin(const char *wanted);
 void safetensors_nearest_offer(safetensors_nearest *n, const char *name);
+/* Fails with OTT_ERR_NOT_FOUND: "PATH: has no tensor 'a'; the nearest is 'b'". */
+ott_status safetensors_nearest_fail(const safetensors_nearest *n, const char *path);
 
 #endif

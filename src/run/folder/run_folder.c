@@ -1,5 +1,4 @@
 /* run/folder/run_folder: chooses, locks and claims the folder of a run. */
-#define _GNU_SOURCE /* declares flock, gethostname, O_CLOEXEC */
 #include "run/folder/run_folder.h"
 #include "base/file/file.h"
 #include "checkpoint/checkpoint.h"

@@ -5,20 +5,12 @@
 #include <errno.h>
 #include <stdlib.h>
 
-/* Calls the string method `method` on the text of any value. */
-static ott_status apply_method(jinja_work *w, const char *method, const jinja_call *c, jinja_value *out) {
+/* Calls the string method of the same name (option 1: strip) on the text of any value. */
+static ott_status filter_as_method(jinja_work *w, const jinja_call *c, jinja_value *out) {
     jinja_value shown;
     bool found;
     TRY(jinja_show(w, c->v, &shown));
-    return jinja_method(w, (text_view){method, (int64_t)strlen(method)}, &shown, c->a, out, &found);
-}
-
-static ott_status filter_trim(jinja_work *w, const jinja_call *c, jinja_value *out) {
-    return apply_method(w, "strip", c, out);
-}
-
-static ott_status filter_as_method(jinja_work *w, const jinja_call *c, jinja_value *out) {
-    return apply_method(w, c->name, c, out);
+    return jinja_method(w, text_view_of(c->option ? "strip" : c->name), &shown, c->a, out, &found);
 }
 
 static ott_status filter_string(jinja_work *w, const jinja_call *c, jinja_value *out) {
@@ -61,7 +53,7 @@ static ott_status filter_indent(jinja_work *w, const jinja_call *c, jinja_value 
 }
 
 /* Copies a number's text without white space at its ends; false if it cannot be a number. */
-static bool copy_number(text_view text, char out[40]) {
+static bool trim_number(text_view text, char out[40]) {
     while (text.bytes > 0 && isspace((unsigned char)text.at[0])) text.at++, text.bytes--;
     while (text.bytes > 0 && isspace((unsigned char)text.at[text.bytes - 1])) text.bytes--;
     if (text.bytes == 0 || text.bytes >= 40) return false;
@@ -85,7 +77,7 @@ static ott_status filter_int(jinja_work *w, const jinja_call *c, jinja_value *ou
         *out = *v;
     } else if (jinja_value_is_number(v)) {
         set_integer(jinja_value_real(v), out);
-    } else if (v->kind == JINJA_STRING && copy_number(v->text, number)) {
+    } else if (v->kind == JINJA_STRING && trim_number(v->text, number)) {
         errno = 0;
         long long x = strtoll(number, &end, 10);
         if (*end == '\0' && errno == 0) {
@@ -126,9 +118,7 @@ static ott_status filter_list(jinja_work *w, const jinja_call *c, jinja_value *o
     jinja_list *l;
     TRY(jinja_value_elements(w, c->v, &l));
     TRY(jinja_value_list(w, out));
-    TRY(jinja_work_steps(w, l->count));
-    for (int64_t i = 0; i < l->count; i++) TRY(jinja_list_append(w, out->list, l->items[i]));
-    return OTT_OK;
+    return jinja_list_append_all(w, out->list, l);
 }
 
 /* Converts a string to lower case: Jinja's sort and unique ignore case by default. */
@@ -139,7 +129,6 @@ static ott_status ignore_case(jinja_work *w, const jinja_value *v, jinja_value *
     return jinja_method(w, (text_view){"lower", 5}, v, &none, out, &found);
 }
 
-/* Keeps the first of equal elements. */
 static ott_status filter_unique(jinja_work *w, const jinja_call *c, jinja_value *out) {
     jinja_list *l;
     jinja_value seen, key;
@@ -155,11 +144,6 @@ static ott_status filter_unique(jinja_work *w, const jinja_call *c, jinja_value 
         TRY(jinja_list_append(w, out->list, l->items[i]));
     }
     return OTT_OK;
-}
-
-/* Returns [(key, value), ...] of a dictionary. */
-static ott_status filter_items(jinja_work *w, const jinja_call *c, jinja_value *out) {
-    return jinja_value_items(w, c->v, out);
 }
 
 typedef struct sorted {
@@ -180,14 +164,16 @@ static ott_status merge_sorted(jinja_work *w, const sorted *from, int64_t begin,
     return OTT_OK;
 }
 
-/* Stable sort. pairs: sorts (key, value) pairs by key. */
-static ott_status sort_list(jinja_work *w, jinja_list *l, bool pairs) {
+/* Stable sort of a list, or of the (key, value) pairs of a dictionary by their keys (option 1). */
+static ott_status filter_sort(jinja_work *w, const jinja_call *c, jinja_value *out) {
     void *memory;
+    TRY(c->option ? jinja_items(w, c, out) : filter_list(w, c, out));
+    const jinja_list *l = out->list;
     TRY(jinja_work_alloc(w, 2 * l->count * (int64_t)sizeof(sorted), &memory));
     sorted *from = memory, *to = from + l->count;
     for (int64_t i = 0; i < l->count; i++) {
         from[i].value = l->items[i];
-        TRY(ignore_case(w, pairs ? &l->items[i].list->items[0] : &l->items[i], &from[i].key));
+        TRY(ignore_case(w, c->option ? &l->items[i].list->items[0] : &l->items[i], &from[i].key));
     }
     for (int64_t width = 1; width < l->count; width *= 2) {
         for (int64_t begin = 0; begin < l->count; begin += 2 * width) {
@@ -203,16 +189,6 @@ static ott_status sort_list(jinja_work *w, jinja_list *l, bool pairs) {
     return OTT_OK;
 }
 
-static ott_status filter_sort(jinja_work *w, const jinja_call *c, jinja_value *out) {
-    TRY(filter_list(w, c, out));
-    return sort_list(w, out->list, false);
-}
-
-static ott_status filter_dictsort(jinja_work *w, const jinja_call *c, jinja_value *out) {
-    TRY(filter_items(w, c, out));
-    return sort_list(w, out->list, true);
-}
-
 static ott_status filter_join(jinja_work *w, const jinja_call *c, jinja_value *out) {
     const jinja_value *between = jinja_argument(c->a, 0, "d"), *member = jinja_argument(c->a, 1, "attribute");
     jinja_value separator = jinja_value_string((text_view){"", 0});
@@ -224,7 +200,7 @@ static ott_status filter_join(jinja_work *w, const jinja_call *c, jinja_value *o
 /* ---- filters that call a filter or a test for each element ---- */
 
 /* Returns the elements to iterate over; none has no elements. */
-static ott_status elements_of(jinja_work *w, const jinja_value *v, jinja_list **out) {
+static ott_status elements_or_none(jinja_work *w, const jinja_value *v, jinja_list **out) {
     const jinja_value nothing = jinja_value_undefined((text_view){"none", 4});
     return jinja_value_elements(w, v->kind == JINJA_NONE ? &nothing : v, out);
 }
@@ -240,19 +216,6 @@ static jinja_arguments arguments_from(const jinja_arguments *a, int first) {
     return rest;
 }
 
-static ott_status map_one(jinja_work *w, const jinja_value *element, const jinja_value *member,
-                          const jinja_value *otherwise, const jinja_value *filter,
-                          const jinja_arguments *rest, jinja_value *out) {
-    bool found;
-    if (member) {
-        TRY(jinja_member(w, element, member->text, out));
-        if (out->kind == JINJA_UNDEFINED && otherwise) *out = *otherwise;
-        return OTT_OK;
-    }
-    TRY(jinja_filter(w, filter->text, element, rest, out, &found));
-    return found ? OTT_OK : jinja_work_fail(w, OTT_ERR_UNSUPPORTED, "map: its filter is not supported");
-}
-
 static ott_status filter_map(jinja_work *w, const jinja_call *c, jinja_value *out) {
     const jinja_value *filter = jinja_argument(c->a, 0, NULL),
                       *member = jinja_argument(c->a, -1, "attribute"),
@@ -260,14 +223,20 @@ static ott_status filter_map(jinja_work *w, const jinja_call *c, jinja_value *ou
     jinja_arguments rest = arguments_from(c->a, 1);
     jinja_list *l;
     jinja_value made;
+    bool found = true;
     const jinja_value *what = member ? member : filter;
     if (!what || what->kind != JINJA_STRING)
         return jinja_work_fail(w, OTT_ERR_UNSUPPORTED, "map needs the name of a filter or attribute");
-    TRY(elements_of(w, c->v, &l));
+    TRY(elements_or_none(w, c->v, &l));
     TRY(jinja_value_list(w, out));
     for (int64_t i = 0; i < l->count; i++) {
         TRY(jinja_work_steps(w, 1));
-        TRY(map_one(w, &l->items[i], member, otherwise, filter, &rest, &made));
+        if (member) {
+            TRY(jinja_member(w, &l->items[i], member->text, &made));
+            if (made.kind == JINJA_UNDEFINED && otherwise) made = *otherwise;
+        } else
+            TRY(jinja_filter(w, filter->text, &l->items[i], &rest, &made, &found));
+        if (!found) return jinja_work_fail(w, OTT_ERR_UNSUPPORTED, "map: its filter is not supported");
         TRY(jinja_list_append(w, out->list, made));
     }
     return OTT_OK;
@@ -286,7 +255,7 @@ static ott_status filter_select(jinja_work *w, const jinja_call *c, jinja_value 
     jinja_list *l;
     if ((of_member && (!member || member->kind != JINJA_STRING)) || (test && test->kind != JINJA_STRING))
         return jinja_work_fail(w, OTT_ERR_UNSUPPORTED, "the name of a test or member is not a string");
-    TRY(elements_of(w, c->v, &l));
+    TRY(elements_or_none(w, c->v, &l));
     TRY(jinja_value_list(w, out));
     for (int64_t i = 0; i < l->count; i++) {
         jinja_value element = l->items[i];
@@ -321,7 +290,7 @@ static ott_status filter_safe(jinja_work *w, const jinja_call *c, jinja_value *o
 
 enum { ANY = JINJA_ARGUMENTS_ANY };
 static const jinja_builtin filters[] = {
-    {"trim", filter_trim, .positional = ANY},
+    {"trim", filter_as_method, .positional = ANY, .option = 1},
     {"upper", filter_as_method, .positional = ANY},
     {"lower", filter_as_method, .positional = ANY},
     {"capitalize", filter_as_method, .positional = ANY},
@@ -336,9 +305,9 @@ static const jinja_builtin filters[] = {
     {"last", filter_end, .option = 1},
     {"list", .apply = filter_list},
     {"unique", .apply = filter_unique},
-    {"items", .apply = filter_items},
+    {"items", .apply = jinja_items},
     {"sort", .apply = filter_sort},
-    {"dictsort", .apply = filter_dictsort},
+    {"dictsort", filter_sort, .option = 1},
     {"join", filter_join, .positional = 2, .keywords = {"d", "attribute"}},
     {"map", filter_map, .positional = ANY},
     {"select", filter_select, .positional = ANY},
@@ -366,14 +335,6 @@ static const struct {
                    {"lt", "<"},       {"lessthan", "<"}, {"gt", ">"},      {"greaterthan", ">"},
                    {"le", "<="},      {"ge", ">="},      {"in", "in"}};
 
-static ott_status compare(jinja_work *w, const char *sign, const jinja_value *v, const jinja_arguments *a,
-                          bool *out) {
-    const jinja_value *other = jinja_argument(a, 0, NULL);
-    TRY(jinja_arguments_check(w, a, "a test", 1, NULL));
-    if (!other) return jinja_work_fail(w, OTT_ERR_FORMAT, "a test has no value to compare with");
-    return jinja_compare(w, (text_view){sign, (int64_t)strlen(sign)}, v, other, out);
-}
-
 ott_status jinja_test(jinja_work *w, text_view name, const jinja_value *v, const jinja_arguments *a,
                       bool *out, bool *found) {
     const jinja_kind k = v->kind;
@@ -399,8 +360,12 @@ ott_status jinja_test(jinja_work *w, text_view name, const jinja_value *v, const
     for (size_t i = 0; i < sizeof kinds / sizeof *kinds; i++)
         if (text_is(name, kinds[i].name))
             return *out = kinds[i].truth, jinja_arguments_check(w, a, "a test", 0, NULL);
-    for (size_t i = 0; i < sizeof comparisons / sizeof *comparisons; i++)
-        if (text_is(name, comparisons[i].name)) return compare(w, comparisons[i].sign, v, a, out);
-    *found = false;
-    return OTT_OK;
+    for (size_t i = 0; i < sizeof comparisons / sizeof *comparisons; i++) {
+        if (!text_is(name, comparisons[i].name)) continue;
+        const jinja_value *other = jinja_argument(a, 0, NULL);
+        TRY(jinja_arguments_check(w, a, "a test", 1, NULL));
+        if (!other) return jinja_work_fail(w, OTT_ERR_FORMAT, "a test has no value to compare with");
+        return jinja_compare(w, text_view_of(comparisons[i].sign), v, other, out);
+    }
+    return *found = false, OTT_OK;
 }

@@ -5,6 +5,7 @@
 #include <ctype.h>
 #include <errno.h>
 #include <stdlib.h>
+#include <utf8proc.h>
 
 typedef struct lexer {
     jinja *t;
@@ -16,22 +17,19 @@ typedef struct lexer {
     bool trims_line; /* only a line end directly after the previous tag is removed */
 } lexer;
 
-static ott_status add_token(lexer *l, jinja_token token) {
-    if (l->count == l->capacity) {
-        l->capacity = l->capacity ? 2 * l->capacity : 256;
-        TRY(mem_grow(l->t->account, MEM_OTHER, l->capacity * (int64_t)sizeof token, "tokens of a template",
-                     &l->tokens));
-    }
+static ott_status add_lexed(lexer *l, jinja_token token) {
+    TRY(mem_reserve(l->t->account, MEM_OTHER, l->count + 1, "tokens of a template", &l->capacity,
+                    &l->tokens));
     token.line = l->line;
     l->tokens[l->count++] = token;
     return OTT_OK;
 }
 
 static ott_status add_text_token(lexer *l, jinja_token_kind kind, const char *from, const char *to) {
-    return add_token(l, (jinja_token){.kind = kind, .text = {from, to - from}});
+    return add_lexed(l, (jinja_token){.kind = kind, .text = {from, to - from}});
 }
 
-static bool starts_with(const lexer *l, const char *at, const char *word) {
+static bool lexer_starts_with(const lexer *l, const char *at, const char *word) {
     size_t n = strlen(word);
     return (size_t)(l->end - at) >= n && memcmp(at, word, n) == 0;
 }
@@ -46,7 +44,6 @@ static void pass_lines(lexer *l, const char *to) {
 
 /* ---- between tags ---- */
 
-/* Returns the start of the next tag, or the end of the template. */
 static const char *find_tag(const lexer *l) {
     for (const char *at = l->at; at + 1 < l->end; at++)
         if (*at == '{' && (at[1] == '{' || at[1] == '%' || at[1] == '#')) return at;
@@ -83,35 +80,18 @@ static ott_status lex_text(lexer *l) {
 
 /* ---- inside of tags ---- */
 
-static int hex_value(char c) {
-    return c >= '0' && c <= '9'   ? c - '0'
-           : c >= 'a' && c <= 'f' ? c - 'a' + 10
-           : c >= 'A' && c <= 'F' ? c - 'A' + 10
-                                  : -1;
-}
-
-static int write_utf8(unsigned code, char *to) {
-    if (code < 0x80) return to[0] = (char)code, 1;
-    if (code < 0x800) return to[0] = (char)(0xc0 | code >> 6), to[1] = (char)(0x80 | (code & 63)), 2;
-    to[0] = (char)(0xe0 | code >> 12);
-    to[1] = (char)(0x80 | (code >> 6 & 63));
-    to[2] = (char)(0x80 | (code & 63));
-    return 3;
-}
-
 /* Decodes the escape that follows a backslash at *from, and moves *from after it. Writes the character to
    `to` and returns its bytes. An unknown escape stays as it is. */
 static int unescape(const char **from, const char *end, char *to) {
     static const char names[] = "nrtbfv0\\'\"", values[] = "\n\r\t\b\f\v\0\\'\"";
-    const char *at = *from;
-    int digits = *at == 'x' ? 2 : *at == 'u' ? 4 : 0;
-    const char *known = *at ? strchr(names, *at) : NULL;
-    unsigned code = 0;
-    int got = 0;
-    for (; got < digits && at + 1 + got < end && hex_value(at[1 + got]) >= 0; got++)
-        code = code * 16 + (unsigned)hex_value(at[1 + got]);
-    if (digits && got == digits && (code < 0xd800 || code > 0xdfff))
-        return *from += 1 + digits, write_utf8(code, to);
+    const char *at = *from, *known = *at ? strchr(names, *at) : NULL;
+    const int digits = *at == 'x' ? 2 : *at == 'u' ? 4 : 0;
+    char hex[5] = "";
+    for (int i = 0; i < digits && at + 1 + i < end && isxdigit((unsigned char)at[1 + i]); i++)
+        hex[i] = at[1 + i];
+    const int32_t code = (int32_t)strtol(hex, NULL, 16);
+    if (digits && hex[digits - 1] && (code < 0xd800 || code > 0xdfff))
+        return *from += 1 + digits, (int)utf8proc_encode_char(code, (utf8proc_uint8_t *)to);
     *from += 1;
     if (known) return to[0] = values[known - names], 1;
     to[0] = '\\';
@@ -162,10 +142,10 @@ static ott_status lex_number(lexer *l) {
         token.integer = strtoll(digits, NULL, 10);
     if (errno == ERANGE) return fail_at_line(l, "a number is too large");
     l->at = at;
-    return add_token(l, token);
+    return add_lexed(l, token);
 }
 
-static bool is_name(char c) {
+static bool is_name_character(char c) {
     return isalnum((unsigned char)c) || c == '_' || (unsigned char)c >= 0x80;
 }
 
@@ -173,7 +153,7 @@ static ott_status lex_sign(lexer *l) {
     static const char *const two[] = {"==", "!=", "<=", ">=", "//", "**"};
     int64_t bytes = 1;
     for (size_t i = 0; i < sizeof two / sizeof *two; i++)
-        if (starts_with(l, l->at, two[i])) bytes = 2;
+        if (lexer_starts_with(l, l->at, two[i])) bytes = 2;
     if (bytes == 1 && !strchr("+-*/%~()[]{}:,.|=<>", *l->at)) {
         char shown[8] = {isprint((unsigned char)*l->at) ? *l->at : '?'};
         return status_fail(OTT_ERR_FORMAT, "line %d: '%s' has no meaning in a tag", l->line, shown);
@@ -187,9 +167,9 @@ static ott_status lex_token(lexer *l) {
     if (isspace((unsigned char)*l->at)) return pass_lines(l, l->at + 1), OTT_OK;
     if (*l->at == '\'' || *l->at == '"') return lex_string(l);
     if (isdigit((unsigned char)*l->at)) return lex_number(l);
-    if (!is_name(*l->at)) return lex_sign(l);
+    if (!is_name_character(*l->at)) return lex_sign(l);
     const char *to = l->at;
-    while (to < l->end && is_name(*to)) to++;
+    while (to < l->end && is_name_character(*to)) to++;
     TRY(add_text_token(l, JINJA_TOKEN_NAME, l->at, to));
     l->at = to;
     return OTT_OK;
@@ -197,8 +177,8 @@ static ott_status lex_token(lexer *l) {
 
 /* Returns the length of the tag's end at `at`, including its "-" or "+"; 0 if no tag ends there. */
 static int64_t end_bytes(const lexer *l, const char *at, const char *closing) {
-    if (starts_with(l, at, closing)) return 2;
-    return (*at == '-' || *at == '+') && starts_with(l, at + 1, closing) ? 3 : 0;
+    if (lexer_starts_with(l, at, closing)) return 2;
+    return (*at == '-' || *at == '+') && lexer_starts_with(l, at + 1, closing) ? 3 : 0;
 }
 
 static void note_end(lexer *l, const char *at, bool is_output) {
@@ -210,7 +190,7 @@ static ott_status lex_tag(lexer *l, bool is_output) {
     const char *closing = is_output ? "}}" : "%}";
     int64_t bytes;
     int braces = 0; /* number of open braces: "}}" inside braces does not end the tag */
-    TRY(add_token(l, (jinja_token){.kind = is_output ? JINJA_TOKEN_OUTPUT_BEGIN : JINJA_TOKEN_BLOCK_BEGIN}));
+    TRY(add_lexed(l, (jinja_token){.kind = is_output ? JINJA_TOKEN_OUTPUT_BEGIN : JINJA_TOKEN_BLOCK_BEGIN}));
     l->at += 2;
     if (l->at < l->end && (*l->at == '-' || *l->at == '+')) l->at++;
     while (l->at < l->end) {
@@ -218,7 +198,7 @@ static ott_status lex_tag(lexer *l, bool is_output) {
         if (bytes) {
             note_end(l, l->at, is_output);
             l->at += bytes;
-            return add_token(
+            return add_lexed(
                 l, (jinja_token){.kind = is_output ? JINJA_TOKEN_OUTPUT_END : JINJA_TOKEN_BLOCK_END});
         }
         braces += (*l->at == '{') - (*l->at == '}' && braces);
@@ -244,16 +224,12 @@ static ott_status lex_all(lexer *l) {
         if (l->at == l->end) break;
         TRY(l->at[1] == '#' ? lex_comment(l) : lex_tag(l, l->at[1] == '{'));
     }
-    return add_token(l, (jinja_token){.kind = JINJA_TOKEN_END});
+    return add_lexed(l, (jinja_token){.kind = JINJA_TOKEN_END});
 }
 
 ott_status jinja_lex(jinja *t, int64_t bytes, jinja_token **out) {
     lexer l = {.t = t, .at = t->text, .end = t->text + bytes, .line = 1};
     ott_status status = lex_all(&l);
-    if (status != OTT_OK) {
-        mem_free(t->account, l.tokens);
-        l.tokens = NULL;
-    }
-    *out = l.tokens;
-    return status;
+    if (status != OTT_OK) return mem_free(t->account, l.tokens), status;
+    return *out = l.tokens, OTT_OK;
 }

@@ -64,7 +64,6 @@ static ott_status method_strip(jinja_work *w, const jinja_call *c, jinja_value *
     return *out = jinja_value_string(text), OTT_OK;
 }
 
-/* The option is a text_case. */
 static ott_status method_case(jinja_work *w, const jinja_call *c, jinja_value *out) {
     str made = {.account = w->account};
     TRY(jinja_work_steps(w, 1 + c->v->text.bytes / 2));
@@ -100,8 +99,8 @@ static ott_status count_argument(const jinja_work *w, const jinja_arguments *a, 
     return *out = v->integer, OTT_OK;
 }
 
-static ott_status replace_all(jinja_work *w, text_view rest, text_view old, text_view new, int64_t most,
-                              str *made) {
+static ott_status append_replaced(jinja_work *w, text_view rest, text_view old, text_view new, int64_t most,
+                                  str *made) {
     const char *at;
     for (; most != 0 && made->length < JINJA_MEMORY_MOST; most--) {
         TRY(jinja_text_find(w, rest, old, &at));
@@ -123,7 +122,7 @@ static ott_status method_replace(jinja_work *w, const jinja_call *c, jinja_value
     TRY(text_argument(w, c, 1, &new));
     TRY(count_argument(w, c->a, 2, "count", &most));
     if (old.bytes == 0) return jinja_work_fail(w, OTT_ERR_UNSUPPORTED, "replace of \"\" is not supported");
-    return jinja_value_take_text(w, &made, replace_all(w, c->v->text, old, new, most, &made), out);
+    return jinja_value_take_text(w, &made, append_replaced(w, c->v->text, old, new, most, &made), out);
 }
 
 /* Splits at white space; ignores white space at both ends. */
@@ -174,10 +173,6 @@ static ott_status method_join(jinja_work *w, const jinja_call *c, jinja_value *o
 
 /* ---- dictionaries ---- */
 
-static ott_status method_items(jinja_work *w, const jinja_call *c, jinja_value *out) {
-    return jinja_value_items(w, c->v, out);
-}
-
 /* Lists the keys, or the values (option 1). */
 static ott_status method_members(jinja_work *w, const jinja_call *c, jinja_value *out) {
     const jinja_dict *d = c->v->dict;
@@ -210,7 +205,7 @@ static const jinja_builtin string_methods[] = {
     {"split", method_split, .positional = 2, .keywords = {"sep", "maxsplit"}},
     {"join", method_join, .positional = 1},
     {0}};
-static const jinja_builtin dict_methods[] = {{"items", .apply = method_items},
+static const jinja_builtin dict_methods[] = {{"items", .apply = jinja_items},
                                              {"keys", .apply = method_members},
                                              {"values", method_members, .option = 1},
                                              {"get", method_get, .positional = 2},

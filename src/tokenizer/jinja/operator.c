@@ -13,19 +13,6 @@ static ott_status join_texts(jinja_work *w, text_view a, text_view b, jinja_valu
     return OTT_OK;
 }
 
-static ott_status append_elements(jinja_work *w, const jinja_list *from, int64_t count, jinja_list *to) {
-    TRY(jinja_work_steps(w, count));
-    for (int64_t i = 0; i < count; i++) TRY(jinja_list_append(w, to, from->items[i]));
-    return OTT_OK;
-}
-
-static ott_status join_lists(jinja_work *w, const jinja_list *a, const jinja_list *b, jinja_value *out) {
-    TRY(jinja_value_list(w, out));
-    out->list->tuple = a->tuple;
-    TRY(append_elements(w, a, a->count, out->list));
-    return append_elements(w, b, b->count, out->list);
-}
-
 static ott_status repeat_text(jinja_work *w, text_view text, int64_t times, jinja_value *out) {
     void *memory;
     if (times < 0 || text.bytes == 0) times = 0;
@@ -71,14 +58,6 @@ static ott_status calculate_real(jinja_work *w, text_view sign, double a, double
     return OTT_OK;
 }
 
-static ott_status calculate_numbers(jinja_work *w, text_view sign, const jinja_value *a, const jinja_value *b,
-                                    jinja_value *out) {
-    if (a->kind == JINJA_REAL || b->kind == JINJA_REAL)
-        return calculate_real(w, sign, jinja_value_real(a), jinja_value_real(b), out);
-    return calculate_integers(w, sign, a->kind == JINJA_BOOL ? a->truth : a->integer,
-                              b->kind == JINJA_BOOL ? b->truth : b->integer, out);
-}
-
 ott_status jinja_calculate(jinja_work *w, text_view sign, const jinja_value *a, const jinja_value *b,
                            jinja_value *out) {
     jinja_value x, y;
@@ -87,12 +66,17 @@ ott_status jinja_calculate(jinja_work *w, text_view sign, const jinja_value *a, 
         TRY(jinja_show(w, b, &y));
         return join_texts(w, x.text, y.text, out);
     }
-    if (jinja_value_is_number(a) && jinja_value_is_number(b)) return calculate_numbers(w, sign, a, b, out);
+    if (jinja_value_is_number(a) && jinja_value_is_number(b))
+        return a->kind == JINJA_REAL || b->kind == JINJA_REAL
+                   ? calculate_real(w, sign, jinja_value_real(a), jinja_value_real(b), out)
+                   : calculate_integers(w, sign, jinja_value_as_integer(a), jinja_value_as_integer(b), out);
     bool adds = text_is(sign, "+");
     if (adds && a->kind == JINJA_STRING && b->kind == JINJA_STRING)
         return join_texts(w, a->text, b->text, out);
-    if (adds && a->kind == JINJA_LIST && b->kind == JINJA_LIST && a->list->tuple == b->list->tuple)
-        return join_lists(w, a->list, b->list, out);
+    if (adds && a->kind == JINJA_LIST && b->kind == JINJA_LIST && a->list->tuple == b->list->tuple) {
+        TRY(jinja_value_list_copy(w, a->list, out));
+        return jinja_list_append_all(w, out->list, b->list);
+    }
     if (text_is(sign, "*") && a->kind == JINJA_STRING && b->kind == JINJA_INTEGER)
         return repeat_text(w, a->text, b->integer, out);
     if (a->kind == JINJA_UNDEFINED || b->kind == JINJA_UNDEFINED) {
@@ -109,10 +93,33 @@ ott_status jinja_negate(jinja_work *w, jinja_value *v) {
     return jinja_work_fail(w, OTT_ERR_FORMAT, "%s has no negative", jinja_value_kind(v));
 }
 
+/* Tests if `a` is an element of a list, a key of a dictionary or a substring of `b`; false if `b` is
+   undefined. */
+static ott_status is_element(jinja_work *w, const jinja_value *a, const jinja_value *b, bool *out) {
+    *out = false;
+    if (b->kind == JINJA_UNDEFINED) return OTT_OK;
+    if (b->kind == JINJA_STRING && a->kind == JINJA_STRING) {
+        const char *at = b->text.at;
+        if (a->text.bytes) TRY(jinja_text_find(w, b->text, a->text, &at));
+        return *out = at != NULL, OTT_OK;
+    }
+    if (b->kind == JINJA_DICT) {
+        const jinja_value *there;
+        TRY(jinja_dict_find(w, b->dict, a, &there));
+        return *out = there != NULL, OTT_OK;
+    }
+    if (b->kind != JINJA_LIST)
+        return jinja_work_fail(w, OTT_ERR_FORMAT, "%s cannot be in %s", jinja_value_kind(a),
+                               jinja_value_kind(b));
+    for (int64_t i = 0; i < b->list->count && !*out; i++)
+        TRY(jinja_value_equal(w, a, &b->list->items[i], out));
+    return OTT_OK;
+}
+
 ott_status jinja_compare(jinja_work *w, text_view sign, const jinja_value *a, const jinja_value *b,
                          bool *out) {
     int order;
-    if (text_is(sign, "in")) return jinja_value_in(w, a, b, out);
+    if (text_is(sign, "in")) return is_element(w, a, b, out);
     if (text_is(sign, "==") || text_is(sign, "!=")) {
         TRY(jinja_value_equal(w, a, b, out));
         return *out = *out == text_is(sign, "=="), OTT_OK;
@@ -136,7 +143,7 @@ static text_view characters(text_view text, int64_t first, int64_t count) {
     return (text_view){from, to - from};
 }
 
-static ott_status length_of(jinja_work *w, const jinja_value *v, int64_t *out) {
+static ott_status elements_or_characters(jinja_work *w, const jinja_value *v, int64_t *out) {
     if (v->kind == JINJA_STRING) return jinja_text_length(w, v->text, out);
     return *out = jinja_list_count(w, v->list), OTT_OK;
 }
@@ -151,13 +158,6 @@ static ott_status index_dict(jinja_work *w, const jinja_dict *d, const jinja_val
     return OTT_OK;
 }
 
-/* Records on how many messages the output depends when the template reads messages[index]: on the messages up
-   to this one, or on all messages if the index is negative. */
-static void see_index(jinja_work *w, const jinja_list *l, int64_t index, int64_t count) {
-    if (!l->grows || index >= count) return;
-    jinja_work_see(w, index < 0 ? INT64_MAX : l->skipped + index + 1);
-}
-
 ott_status jinja_index(jinja_work *w, const jinja_value *object, const jinja_value *key, jinja_value *out) {
     int64_t length;
     *out = jinja_value_undefined((text_view){"an element", 10});
@@ -168,8 +168,10 @@ ott_status jinja_index(jinja_work *w, const jinja_value *object, const jinja_val
                                jinja_shown_bytes(object->text), object->text.at);
     if ((object->kind != JINJA_LIST && object->kind != JINJA_STRING) || key->kind != JINJA_INTEGER)
         return OTT_OK;
-    TRY(length_of(w, object, &length));
-    if (object->kind == JINJA_LIST) see_index(w, object->list, key->integer, length);
+    TRY(elements_or_characters(w, object, &length));
+    /* the output depends on the messages up to this one, or on all of them if the index is negative */
+    if (object->kind == JINJA_LIST && object->list->grows && key->integer < length)
+        jinja_work_see(w, key->integer < 0 ? INT64_MAX : object->list->skipped + key->integer + 1);
     int64_t i = key->integer < 0 ? key->integer + length : key->integer;
     if (i < 0 || i >= length) return OTT_OK;
     *out = object->kind == JINJA_LIST ? object->list->items[i]
@@ -220,7 +222,7 @@ ott_status jinja_slice(jinja_work *w, const jinja_value *object, const jinja_val
         bounds[2].kind == JINJA_NONE)
         return slice_rest(w, object->list, bounds[0].integer, out);
     if (grows) jinja_work_see(w, INT64_MAX);
-    TRY(length_of(w, object, &length));
+    TRY(elements_or_characters(w, object, &length));
     TRY(read_slice_step(w, &bounds[2], &step));
     bool back = step < 0;
     TRY(read_bound(w, &bounds[0], length, back ? length - 1 : 0, back ? -1 : 0, back ? length - 1 : length,

@@ -1,48 +1,9 @@
 /* jinja/render: renders a template: evaluates expressions and runs statements. */
-#include "tokenizer/jinja/value.h"
-
-/* The names that a body sets. Names of enclosing scopes are visible too. */
-typedef struct scope scope;
-struct scope {
-    jinja_dict *names;
-    const scope *around; /* enclosing scope; NULL: this is the template's scope */
-};
-
-typedef enum jump { JUMP_NONE, JUMP_BREAK, JUMP_CONTINUE } jump;
-
-/* The statements after the current one: the rest of its body, then of the enclosing bodies (`around`). */
-typedef struct frame frame;
-struct frame {
-    const jinja_node *next;
-    const frame *around;
-};
-
-/* Prefixes of the conversation (fewer messages). Their renderings branch off the full rendering. */
-typedef struct branches {
-    jinja_prefix *items; /* [count], with ascending numbers of messages */
-    int64_t count, next; /* next: index of the first prefix that is not rendered yet */
-    str *tails;
-    bool running;      /* true while a branch is rendered */
-    jinja_undos undos; /* log of namespace changes in the branch */
-} branches;
-
-typedef struct rendering {
-    jinja_work work;
-    scope *global, *here;
-    str *out;
-    jinja_spans *generation;
-    branches *branches; /* NULL: do not render prefixes */
-    const frame *frames;
-    int bodies; /* number of enclosing macros, captured texts and loops */
-    jump jump;  /* why a loop's body is being left */
-    int depth;
-} rendering;
+#include "tokenizer/jinja/render.h"
 
 static ott_status evaluate_value(rendering *r, const jinja_node *n, jinja_value *out);
 static ott_status evaluate_any(rendering *r, const jinja_node *n, jinja_value *out);
 static ott_status run_statements(rendering *r, const jinja_node *first);
-
-#define FAIL(r, code, ...) jinja_work_fail(&(r)->work, code, __VA_ARGS__)
 
 static ott_status enter_node(rendering *r, const jinja_node *n) {
     r->work.line = n->line;
@@ -51,55 +12,10 @@ static ott_status enter_node(rendering *r, const jinja_node *n) {
     return FAIL(r, OTT_ERR_UNSUPPORTED, "calls nested more than %d deep", JINJA_CALLS_MOST);
 }
 
-/* ---- names ---- */
-
-static ott_status find_name(rendering *r, text_view name, jinja_value *out) {
-    const jinja_value *v;
-    for (const scope *s = r->here; s; s = s->around) {
-        TRY(jinja_dict_find_text(&r->work, s->names, name, &v));
-        if (v) return *out = *v, OTT_OK;
-    }
-    *out = jinja_value_undefined(name);
-    if (jinja_function_exists(&r->work, name)) out->kind = JINJA_FUNCTION;
-    return OTT_OK;
-}
-
-static ott_status set_name(rendering *r, text_view name, jinja_value v) {
-    return jinja_dict_set(&r->work, r->here->names, jinja_value_string(name), v);
-}
-
-static ott_status open_scope(rendering *r, const scope *around, scope *out) {
-    jinja_value names;
-    TRY(jinja_value_dict(&r->work, &names));
-    *out = (scope){.names = names.dict, .around = around};
-    return OTT_OK;
-}
-
-/* ---- lists that grow ---- */
-
-/* If v is the list of messages, replaces it by a copy. The output then depends on the number of messages. */
-static ott_status fix_growing_list(rendering *r, jinja_value *v) {
-    jinja_value snapshot;
-    if (v->kind != JINJA_LIST || !v->list->grows) return OTT_OK;
-    jinja_work_see(&r->work, INT64_MAX);
-    TRY(jinja_value_list(&r->work, &snapshot));
-    *snapshot.list = *v->list;
-    snapshot.list->count = snapshot.list->capacity = jinja_list_count(&r->work, v->list);
-    snapshot.list->grows = false;
-    return *v = snapshot, OTT_OK;
-}
-
-static bool truth_of(rendering *r, const jinja_value *v) {
-    if (v->kind != JINJA_LIST || !v->list->grows) return jinja_value_truth(v);
-    bool any = jinja_list_count(&r->work, v->list) > 0;
-    if (any) jinja_work_see(&r->work, v->list->skipped + 1);
-    return any;
-}
-
 static ott_status evaluate_truth(rendering *r, const jinja_node *n, bool *out) {
     jinja_value v;
     TRY(evaluate_any(r, n, &v));
-    return *out = truth_of(r, &v), OTT_OK;
+    return *out = jinja_value_truth_now(&r->work, &v), OTT_OK;
 }
 
 /* ---- calls ---- */
@@ -116,7 +32,6 @@ static ott_status evaluate_arguments(rendering *r, const jinja_node *list, jinja
     return OTT_OK;
 }
 
-/* Runs statements and returns their output as a string. */
 static ott_status capture(rendering *r, const jinja_node *list, jinja_value *out) {
     str text = {.account = r->work.account}, *before = r->out;
     jinja_spans *generation = r->generation;
@@ -127,25 +42,22 @@ static ott_status capture(rendering *r, const jinja_node *list, jinja_value *out
     r->bodies--;
     r->out = before;
     r->generation = generation;
-    if (status == OTT_OK) status = str_finish(&text);
-    if (status == OTT_OK)
-        status = jinja_value_copy_text(&r->work, text.text ? text.text : "", text.length, out);
-    str_free(&text);
-    return status;
+    return jinja_value_take_text(&r->work, &text, status, out);
 }
 
 /* Runs the statements in the body of n in a new scope. captured: receives the output; NULL: it is written. */
 static ott_status run_inside(rendering *r, const jinja_node *n, jinja_value *captured) {
     scope own, *before = r->here;
-    TRY(open_scope(r, before, &own));
-    r->here = &own;
-    ott_status status = captured ? capture(r, n->list, captured) : run_statements(r, n->list);
-    r->here = before;
-    return status;
+    TRY(scope_open(r, before, &own));
+    TRY(captured ? capture(r, n->list, captured) : run_statements(r, n->list));
+    return r->here = before, OTT_OK;
 }
 
-static ott_status bind_parameters(rendering *r, const jinja_node *macro, const jinja_arguments *a) {
+static ott_status call_macro(rendering *r, const jinja_node *macro, const jinja_arguments *a,
+                             jinja_value *out) {
+    scope own, *before = r->here;
     int place = 0;
+    TRY(scope_open(r, r->global, &own));
     for (const jinja_node *p = macro->other; p; p = p->next, place++) {
         char name[64];
         snprintf(name, sizeof name, "%.*s", jinja_shown_bytes(p->name), p->name.at);
@@ -155,20 +67,10 @@ static ott_status bind_parameters(rendering *r, const jinja_node *macro, const j
             v = *given;
         else if (p->child[0])
             TRY(evaluate_value(r, p->child[0], &v));
-        TRY(set_name(r, p->name, v));
+        TRY(scope_set(r, p->name, v));
     }
-    return OTT_OK;
-}
-
-static ott_status call_macro(rendering *r, const jinja_node *macro, const jinja_arguments *a,
-                             jinja_value *out) {
-    scope own, *before = r->here;
-    TRY(open_scope(r, r->global, &own));
-    r->here = &own;
-    ott_status status = bind_parameters(r, macro, a);
-    if (status == OTT_OK) status = capture(r, macro->list, out);
-    r->here = before;
-    return status;
+    TRY(capture(r, macro->list, out));
+    return r->here = before, OTT_OK;
 }
 
 static ott_status call_method(rendering *r, const jinja_node *n, const jinja_value *object,
@@ -200,32 +102,22 @@ static ott_status evaluate_call(rendering *r, const jinja_node *n, jinja_value *
     return FAIL(r, OTT_ERR_FORMAT, "%s is called", jinja_value_kind(&callee));
 }
 
-static ott_status apply_filter(rendering *r, const jinja_node *n, jinja_value *out) {
-    jinja_arguments a;
-    jinja_value v;
-    bool found;
-    TRY(evaluate_value(r, n->child[0], &v));
-    TRY(evaluate_arguments(r, n->list, &a));
-    r->work.line = n->line;
-    TRY(jinja_filter(&r->work, n->name, &v, &a, out, &found));
-    if (found) return OTT_OK;
-    return FAIL(r, OTT_ERR_UNSUPPORTED, "the filter \"%.*s\" is not supported", jinja_shown_bytes(n->name),
-                n->name.at);
-}
-
-static ott_status apply_test(rendering *r, const jinja_node *n, jinja_value *out) {
+static ott_status apply_builtin(rendering *r, const jinja_node *n, jinja_value *out) {
+    const bool test = n->kind == JINJA_NODE_TEST;
     jinja_arguments a;
     jinja_value v;
     bool truth, found;
-    TRY(n->list ? evaluate_value(r, n->child[0], &v)
-                : evaluate_any(r, n->child[0], &v)); /* without arguments, tests read only the kind */
+    TRY(test && !n->list ? evaluate_any(r, n->child[0], &v) /* such tests read only the kind */
+                         : evaluate_value(r, n->child[0], &v));
     TRY(evaluate_arguments(r, n->list, &a));
     r->work.line = n->line;
-    TRY(jinja_test(&r->work, n->name, &v, &a, &truth, &found));
+    TRY(test ? jinja_test(&r->work, n->name, &v, &a, &truth, &found)
+             : jinja_filter(&r->work, n->name, &v, &a, out, &found));
     if (!found)
-        return FAIL(r, OTT_ERR_UNSUPPORTED, "the test \"%.*s\" is not supported", jinja_shown_bytes(n->name),
-                    n->name.at);
-    return *out = jinja_value_bool(truth != n->negated), OTT_OK;
+        return FAIL(r, OTT_ERR_UNSUPPORTED, "the %s \"%.*s\" is not supported", test ? "test" : "filter",
+                    jinja_shown_bytes(n->name), n->name.at);
+    if (test) *out = jinja_value_bool(truth != n->negated);
+    return OTT_OK;
 }
 
 /* ---- expressions ---- */
@@ -252,26 +144,6 @@ static ott_status evaluate_dict(rendering *r, const jinja_node *n, jinja_value *
     return OTT_OK;
 }
 
-static ott_status evaluate_condition(rendering *r, const jinja_node *n, jinja_value *out) {
-    bool condition;
-    TRY(evaluate_truth(r, n->child[1], &condition));
-    if (condition) return evaluate_any(r, n->child[0], out);
-    if (n->child[2]) return evaluate_any(r, n->child[2], out);
-    return *out = jinja_value_undefined((text_view){"the other case", 14}), OTT_OK;
-}
-
-/* Evaluates `and` or `or`. The value is the operand that decides. */
-static ott_status evaluate_logic(rendering *r, const jinja_node *n, jinja_value *out) {
-    TRY(evaluate_any(r, n->child[0], out));
-    return truth_of(r, out) == (n->kind == JINJA_NODE_OR) ? OTT_OK : evaluate_any(r, n->child[1], out);
-}
-
-static ott_status evaluate_not(rendering *r, const jinja_node *n, jinja_value *out) {
-    bool truth;
-    TRY(evaluate_truth(r, n->child[0], &truth));
-    return *out = jinja_value_bool(!truth), OTT_OK;
-}
-
 static ott_status evaluate_slice(rendering *r, const jinja_node *n, jinja_value *out) {
     jinja_value object, bounds[3];
     TRY(evaluate_any(r, n->child[0], &object));
@@ -283,24 +155,16 @@ static ott_status evaluate_slice(rendering *r, const jinja_node *n, jinja_value 
     return jinja_slice(&r->work, &object, bounds, out);
 }
 
-static ott_status evaluate_index(rendering *r, const jinja_node *n, jinja_value *out) {
-    jinja_value object, key;
-    TRY(evaluate_any(r, n->child[0], &object));
-    TRY(evaluate_value(r, n->child[1], &key));
-    r->work.line = n->line;
-    return jinja_index(&r->work, &object, &key, out);
-}
-
-/* Evaluates a node with one or two operands. */
 static ott_status evaluate_over(rendering *r, const jinja_node *n, jinja_value *out) {
     jinja_value a, b;
     bool truth;
-    TRY(evaluate_value(r, n->child[0], &a));
+    TRY(n->kind == JINJA_NODE_INDEX ? evaluate_any(r, n->child[0], &a) : evaluate_value(r, n->child[0], &a));
     if (n->child[1]) TRY(evaluate_value(r, n->child[1], &b));
     r->work.line = n->line;
     switch (n->kind) {
     case JINJA_NODE_NEGATE: return *out = a, jinja_negate(&r->work, out);
     case JINJA_NODE_MEMBER: return jinja_member(&r->work, &a, n->name, out);
+    case JINJA_NODE_INDEX: return jinja_index(&r->work, &a, &b, out);
     case JINJA_NODE_BINARY: return jinja_calculate(&r->work, n->name, &a, &b, out);
     default: break; /* JINJA_NODE_COMPARE is handled below */
     }
@@ -309,6 +173,7 @@ static ott_status evaluate_over(rendering *r, const jinja_node *n, jinja_value *
 }
 
 static ott_status evaluate_one(rendering *r, const jinja_node *n, jinja_value *out) {
+    bool truth;
     switch (n->kind) {
     case JINJA_NODE_STRING: return *out = jinja_value_string(n->name), OTT_OK;
     case JINJA_NODE_INTEGER: return *out = jinja_value_integer(n->integer), OTT_OK;
@@ -316,18 +181,26 @@ static ott_status evaluate_one(rendering *r, const jinja_node *n, jinja_value *o
     case JINJA_NODE_TRUE:
     case JINJA_NODE_FALSE: return *out = jinja_value_bool(n->kind == JINJA_NODE_TRUE), OTT_OK;
     case JINJA_NODE_NONE: return *out = (jinja_value){.kind = JINJA_NONE}, OTT_OK;
-    case JINJA_NODE_NAME: return find_name(r, n->name, out);
+    case JINJA_NODE_NAME: return scope_find(r, n->name, out);
     case JINJA_NODE_LIST: return evaluate_list(r, n, out);
     case JINJA_NODE_DICT: return evaluate_dict(r, n, out);
     case JINJA_NODE_CALL: return evaluate_call(r, n, out);
-    case JINJA_NODE_FILTER: return apply_filter(r, n, out);
-    case JINJA_NODE_TEST: return apply_test(r, n, out);
-    case JINJA_NODE_CONDITION: return evaluate_condition(r, n, out);
+    case JINJA_NODE_FILTER:
+    case JINJA_NODE_TEST: return apply_builtin(r, n, out);
+    case JINJA_NODE_CONDITION:
+        TRY(evaluate_truth(r, n->child[1], &truth));
+        if (truth || n->child[2]) return evaluate_any(r, n->child[truth ? 0 : 2], out);
+        return *out = jinja_value_undefined((text_view){"the other case", 14}), OTT_OK;
     case JINJA_NODE_AND:
-    case JINJA_NODE_OR: return evaluate_logic(r, n, out);
-    case JINJA_NODE_NOT: return evaluate_not(r, n, out);
+    case JINJA_NODE_OR: /* the value is the operand that decides */
+        TRY(evaluate_any(r, n->child[0], out));
+        return jinja_value_truth_now(&r->work, out) == (n->kind == JINJA_NODE_OR)
+                   ? OTT_OK
+                   : evaluate_any(r, n->child[1], out);
+    case JINJA_NODE_NOT:
+        TRY(evaluate_truth(r, n->child[0], &truth));
+        return *out = jinja_value_bool(!truth), OTT_OK;
     case JINJA_NODE_SLICE: return evaluate_slice(r, n, out);
-    case JINJA_NODE_INDEX: return evaluate_index(r, n, out);
     case JINJA_NODE_BODY: return run_inside(r, n, out);
     default: return evaluate_over(r, n, out);
     }
@@ -343,7 +216,7 @@ static ott_status evaluate_any(rendering *r, const jinja_node *n, jinja_value *o
 
 static ott_status evaluate_value(rendering *r, const jinja_node *n, jinja_value *out) {
     TRY(evaluate_any(r, n, out));
-    return fix_growing_list(r, out);
+    return jinja_value_fix(&r->work, out);
 }
 
 /* ---- statements ---- */
@@ -356,13 +229,6 @@ static ott_status append_output(rendering *r, text_view text) {
     return jinja_work_read(&r->work, text.bytes);
 }
 
-static ott_status run_output(rendering *r, const jinja_node *n) {
-    jinja_value v, text;
-    TRY(evaluate_value(r, n->child[0], &v));
-    TRY(jinja_show(&r->work, &v, &text));
-    return append_output(r, text.text);
-}
-
 static ott_status run_if(rendering *r, const jinja_node *n) {
     for (const jinja_node *branch = n->list; branch; branch = branch->next) {
         bool condition = true;
@@ -372,77 +238,21 @@ static ott_status run_if(rendering *r, const jinja_node *n) {
     return OTT_OK;
 }
 
-static ott_status set_namespace(rendering *r, const jinja_node *target, jinja_value v) {
-    jinja_value object;
-    TRY(find_name(r, target->child[0]->name, &object));
-    if (object.kind != JINJA_NAMESPACE)
-        return FAIL(r, OTT_ERR_FORMAT, "a member of %s cannot be set, only a member of a namespace",
-                    jinja_value_kind(&object));
-    TRY(fix_growing_list(r, &v));
-    if (r->branches && r->branches->running)
-        TRY(jinja_undos_note(&r->work, &r->branches->undos, object.dict, target->name));
-    return jinja_dict_set(&r->work, object.dict, jinja_value_string(target->name), v);
-}
-
-static ott_status assign(rendering *r, const jinja_node *target, jinja_value v) {
-    if (target->kind == JINJA_NODE_NAME) return set_name(r, target->name, v);
-    if (target->kind == JINJA_NODE_MEMBER) return set_namespace(r, target, v);
-    int64_t count = 0;
-    for (const jinja_node *n = target->list; n; n = n->next) count++;
-    TRY(jinja_work_steps(&r->work, count));
-    TRY(fix_growing_list(r, &v));
-    if (v.kind != JINJA_LIST || v.list->count != count)
-        return FAIL(r, OTT_ERR_FORMAT, "%s cannot be unpacked into %d names", jinja_value_kind(&v),
-                    (int)count);
-    const jinja_value *element = v.list->items;
-    for (const jinja_node *n = target->list; n; n = n->next) TRY(set_name(r, n->name, *element++));
-    return OTT_OK;
-}
-
-static ott_status run_set(rendering *r, const jinja_node *n) {
-    jinja_value v;
-    TRY(n->child[1] ? evaluate_any(r, n->child[1], &v) : run_inside(r, n, &v));
-    return assign(r, n->child[0], v);
-}
-
-/* Appends to `left` the elements of `all` for which the "if" of the loop n is true. */
-static ott_status filter_elements(rendering *r, const jinja_node *n, const jinja_list *all,
-                                  jinja_list *left) {
-    jinja_value keep;
-    for (int64_t i = 0; i < all->count; i++) {
-        TRY(assign(r, n->child[0], all->items[i]));
-        TRY(evaluate_value(r, n->child[2], &keep));
-        if (jinja_value_truth(&keep)) TRY(jinja_list_append(&r->work, left, all->items[i]));
-    }
-    return OTT_OK;
-}
-
 static ott_status run_iteration(rendering *r, const jinja_node *n, const jinja_loop *loop) {
-    const jinja_value described = {.kind = JINJA_LOOP, .loop = loop};
     scope own, *before = r->here;
-    TRY(open_scope(r, before, &own));
-    r->here = &own;
+    TRY(scope_open(r, before, &own));
     r->bodies++;
     r->jump = JUMP_NONE;
-    ott_status status = assign(r, n->child[0], loop->over->items[loop->index]);
-    if (status == OTT_OK) status = set_name(r, (text_view){"loop", 4}, described);
-    if (status == OTT_OK) status = run_statements(r, n->list);
+    TRY(scope_assign(r, n->child[0], loop->over->items[loop->index]));
+    TRY(scope_set(r, (text_view){"loop", 4}, (jinja_value){.kind = JINJA_LOOP, .loop = loop}));
+    TRY(run_statements(r, n->list));
     r->bodies--;
-    r->here = before;
-    return status;
+    return r->here = before, OTT_OK;
 }
 
 static ott_status open_loop(rendering *r, const jinja_list *over, jinja_loop **out) {
     TRY(jinja_work_alloc(&r->work, sizeof **out, out));
     (*out)->over = over;
-    return OTT_OK;
-}
-
-static ott_status run_iterations(rendering *r, const jinja_node *n, const jinja_list *l) {
-    jinja_loop *loop;
-    TRY(open_loop(r, l, &loop));
-    for (; loop->index < l->count && r->jump != JUMP_BREAK; loop->index++) TRY(run_iteration(r, n, loop));
-    r->jump = JUMP_NONE;
     return OTT_OK;
 }
 
@@ -472,7 +282,7 @@ static ott_status run_branch(rendering *r, const jinja_node *n, const jinja_list
     branch.here = branch.global = &own;
     TRY(arena_open(r->work.account, MEM_OTHER, &branch.work.memory));
     r->branches->running = true;
-    ott_status status = open_scope(&branch, r->global, &own);
+    ott_status status = scope_open(&branch, r->global, &own);
     if (status == OTT_OK) status = run_last(&branch, n, l, index);
     r->branches->running = false;
     jinja_undos_run(&r->branches->undos);
@@ -497,44 +307,42 @@ static ott_status run_branches(rendering *r, const jinja_node *n, const jinja_lo
     return OTT_OK;
 }
 
-static ott_status run_messages(rendering *r, const jinja_node *n, const jinja_list *l) {
+/* Runs the body of a loop for each element. messages: the loop that renders the conversation's prefixes. */
+static ott_status run_iterations(rendering *r, const jinja_node *n, const jinja_list *l, bool messages) {
     jinja_loop *loop;
     TRY(open_loop(r, l, &loop));
     for (; loop->index < l->count && r->jump != JUMP_BREAK; loop->index++) {
-        if (r->work.seen < INT64_MAX) TRY(run_branches(r, n, loop));
-        jinja_work_see(&r->work, l->skipped + loop->index + 1);
+        if (messages && r->work.seen < INT64_MAX) TRY(run_branches(r, n, loop));
+        if (messages) jinja_work_see(&r->work, l->skipped + loop->index + 1);
         TRY(run_iteration(r, n, loop));
     }
     r->jump = JUMP_NONE;
-    jinja_work_see(&r->work, INT64_MAX); /* from here on, the output depends on the number of messages */
+    if (messages) jinja_work_see(&r->work, INT64_MAX); /* now the output depends on the number of messages */
     return OTT_OK;
 }
 
-static bool branches_here(const rendering *r, const jinja_node *n, const jinja_value *over) {
-    return r->branches && !r->branches->running && r->bodies == 0 && !n->child[2] &&
-           over->kind == JINJA_LIST && over->list->grows && over->list->count > 0;
-}
-
-/* ---- loops ---- */
-
 static ott_status run_for(rendering *r, const jinja_node *n) {
-    jinja_value over, left;
+    jinja_value over, left, keep;
     jinja_list *elements;
     TRY(evaluate_any(r, n->child[1], &over));
-    if (branches_here(r, n, &over)) return run_messages(r, n, over.list);
-    TRY(fix_growing_list(r, &over));
+    if (r->branches && !r->branches->running && r->bodies == 0 && !n->child[2] && over.kind == JINJA_LIST &&
+        over.list->grows && over.list->count > 0)
+        return run_iterations(r, n, over.list, true);
+    TRY(jinja_value_fix(&r->work, &over));
     TRY(jinja_value_elements(&r->work, &over, &elements));
-    if (n->child[2]) {
+    if (n->child[2]) { /* keeps the elements for which the "if" of the loop is true */
         scope own, *before = r->here;
         TRY(jinja_value_list(&r->work, &left));
-        TRY(open_scope(r, before, &own));
-        r->here = &own;
-        ott_status status = filter_elements(r, n, elements, left.list);
+        TRY(scope_open(r, before, &own));
+        for (int64_t i = 0; i < elements->count; i++) {
+            TRY(scope_assign(r, n->child[0], elements->items[i]));
+            TRY(evaluate_value(r, n->child[2], &keep));
+            if (jinja_value_truth(&keep)) TRY(jinja_list_append(&r->work, left.list, elements->items[i]));
+        }
         r->here = before;
-        TRY(status);
         elements = left.list;
     }
-    return elements->count ? run_iterations(r, n, elements) : run_statements(r, n->other);
+    return elements->count ? run_iterations(r, n, elements, false) : run_statements(r, n->other);
 }
 
 static ott_status run_generation(rendering *r, const jinja_node *n) {
@@ -549,13 +357,19 @@ static ott_status run_generation(rendering *r, const jinja_node *n) {
 }
 
 static ott_status run_one(rendering *r, const jinja_node *n) {
+    jinja_value v;
     switch (n->kind) {
     case JINJA_NODE_TEXT: return append_output(r, n->name);
-    case JINJA_NODE_OUTPUT: return run_output(r, n);
+    case JINJA_NODE_OUTPUT:
+        TRY(evaluate_value(r, n->child[0], &v));
+        TRY(jinja_show(&r->work, &v, &v));
+        return append_output(r, v.text);
     case JINJA_NODE_IF: return run_if(r, n);
     case JINJA_NODE_FOR: return run_for(r, n);
-    case JINJA_NODE_SET: return run_set(r, n);
-    case JINJA_NODE_MACRO: return set_name(r, n->name, (jinja_value){.kind = JINJA_MACRO, .macro = n});
+    case JINJA_NODE_SET:
+        TRY(n->child[1] ? evaluate_any(r, n->child[1], &v) : run_inside(r, n, &v));
+        return scope_assign(r, n->child[0], v);
+    case JINJA_NODE_MACRO: return scope_set(r, n->name, (jinja_value){.kind = JINJA_MACRO, .macro = n});
     case JINJA_NODE_GENERATION: return run_generation(r, n);
     case JINJA_NODE_BREAK: return r->jump = JUMP_BREAK, OTT_OK;
     default: return r->jump = JUMP_CONTINUE, OTT_OK;

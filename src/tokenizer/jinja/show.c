@@ -1,26 +1,16 @@
 /* jinja/show: converts values to text: Python's str, repr and json.dumps. */
-#include "base/text/text.h"
+#include "base/text/number.h"
 #include "tokenizer/jinja/value.h"
 #include <inttypes.h>
 #include <math.h>
-#include <stdlib.h>
 
 /* Writes the shortest digits that read back as the same number, in Python's notation. */
 static void show_real(double x, bool json, str *out) {
-    char digits[40];
-    int precision = 1;
+    char digits[32];
     if (isnan(x)) return str_append(out, json ? "NaN" : "nan");
     if (isinf(x)) return str_append(out, json ? (x < 0 ? "-Infinity" : "Infinity") : x < 0 ? "-inf" : "inf");
-    do text_format(digits, sizeof digits, "%.*e", precision - 1, x);
-    while (text_to_double(digits, NULL) != x && precision++ < 17);
-    int exponent = atoi(strchr(digits, 'e') + 1);
-    if (exponent < -4 || exponent >= 16) { /* for example 1e-05, 1.5e+16 */
-        str_append(out, digits);
-        return;
-    }
-    int decimals = precision - 1 - exponent;
-    text_format(digits, sizeof digits, "%.*f", decimals > 1 ? decimals : 1, x);
-    str_append(out, digits);
+    str_append(out, number_json(x, digits));
+    if (!strpbrk(digits, ".e")) str_append(out, ".0");
 }
 
 /* Writes a string with the quotes and escapes of Python's repr. */
@@ -41,22 +31,6 @@ static void show_quoted(text_view text, str *out) {
         }
     }
     str_append_bytes(out, &quote, 1);
-}
-
-/* Escapes like json.dumps with ensure_ascii=False. */
-static void show_json_text(text_view text, str *out) {
-    static const char escaped[] = "\"\\\n\r\t\b\f", letters[] = "\"\\nrtbf";
-    str_append(out, "\"");
-    for (int64_t i = 0; i < text.bytes; i++) {
-        const char c = text.at[i], *known = c ? strchr(escaped, c) : NULL;
-        if (known)
-            str_printf(out, "\\%c", letters[known - escaped]);
-        else if ((unsigned char)c < 0x20)
-            str_printf(out, "\\u%04x", (unsigned)c);
-        else
-            str_append_bytes(out, &c, 1);
-    }
-    str_append(out, "\"");
 }
 
 typedef struct shower {
@@ -128,7 +102,9 @@ static ott_status show(shower *s, const jinja_value *v) {
         return OTT_OK;
     case JINJA_INTEGER: str_printf(s->out, "%" PRId64, v->integer); return OTT_OK;
     case JINJA_REAL: show_real(v->real, json, s->out); return OTT_OK;
-    case JINJA_STRING: json ? show_json_text(v->text, s->out) : show_quoted(v->text, s->out); return OTT_OK;
+    case JINJA_STRING:
+        json ? str_append_json(s->out, v->text.at, v->text.bytes) : show_quoted(v->text, s->out);
+        return OTT_OK;
     case JINJA_LIST: return show_list(s, v->list);
     case JINJA_DICT: return show_dict(s, v->dict);
     default:

@@ -7,7 +7,7 @@ void jinja_spans_free(jinja_spans *s) {
 }
 
 /* Copies a template with line ends as \n, without the last line end. Returns the number of bytes. */
-static int64_t copy_lines(const char *text, int64_t bytes, char *to) {
+static int64_t normalize_lines(const char *text, int64_t bytes, char *to) {
     int64_t count = 0;
     for (int64_t i = 0; i < bytes; i++) {
         if (text[i] == '\r' && i + 1 < bytes && text[i + 1] == '\n') continue;
@@ -25,7 +25,7 @@ static ott_status open_template(jinja *t, const char *text, int64_t bytes) {
     if (wrong >= 0) return status_fail(OTT_ERR_FORMAT, "byte %lld is not UTF-8", (long long)wrong);
     TRY(arena_open(t->account, MEM_OTHER, &t->memory));
     TRY(arena_alloc(t->memory, bytes + 1, &t->text));
-    TRY(jinja_lex(t, copy_lines(text, bytes, t->text), &tokens));
+    TRY(jinja_lex(t, normalize_lines(text, bytes, t->text), &tokens));
     ott_status status = jinja_parse(t, tokens);
     mem_free(t->account, tokens);
     return status;
@@ -37,11 +37,8 @@ ott_status jinja_open(mem *account, const char *text, int64_t bytes, jinja **out
     TRY(mem_alloc(account, MEM_OTHER, sizeof(jinja), "a template", &t));
     t->account = account;
     ott_status status = open_template(t, text, bytes);
-    if (status == OTT_OK)
-        *out = t;
-    else
-        jinja_close(t);
-    return status;
+    if (status != OTT_OK) return jinja_close(t), status;
+    return *out = t, OTT_OK;
 }
 
 void jinja_close(jinja *t) {

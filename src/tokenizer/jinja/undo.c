@@ -1,6 +1,5 @@
 /* jinja/undo: restores namespaces after a branch of a rendering. */
 #include "tokenizer/jinja/value.h"
-#include <stddef.h>
 
 struct jinja_undo {
     jinja_dict *dict, before; /* the changed namespace, and its jinja_dict before the change */
@@ -10,11 +9,8 @@ struct jinja_undo {
 
 ott_status jinja_undos_note(jinja_work *w, jinja_undos *u, jinja_dict *dict, text_view name) {
     const jinja_value *there;
-    if (u->count == u->capacity) {
-        u->capacity = 2 * u->capacity + 16;
-        TRY(mem_grow(w->account, MEM_OTHER, u->capacity * (int64_t)sizeof *u->items,
-                     "changes of a template's namespaces", &u->items));
-    }
+    TRY(mem_reserve(w->account, MEM_OTHER, u->count + 1, "changes of a template's namespaces", &u->capacity,
+                    &u->items));
     TRY(jinja_work_steps(w, (int64_t)sizeof *u->items / 64 + 1));
     TRY(jinja_dict_find_text(w, dict, name, &there));
     jinja_undo *last = &u->items[u->count++];

@@ -89,8 +89,7 @@ static inline ott_status jinja_work_write(jinja_work *w, int64_t bytes) {
     return jinja_work_steps(w, 1 + bytes / 8);
 }
 /* Fails with a message that begins with "line 3: ". */
-ott_status jinja_work_fail(const jinja_work *w, ott_status code, const char *format, ...)
-    __attribute__((format(printf, 3, 4)));
+#define jinja_work_fail(w, code, ...) status_context(status_fail(code, __VA_ARGS__), "line %d", (w)->line)
 
 static inline jinja_value jinja_value_bool(bool truth) {
     return (jinja_value){.kind = JINJA_BOOL, .truth = truth};
@@ -107,19 +106,24 @@ static inline jinja_value jinja_value_undefined(text_view name) {
 
 const char *jinja_value_kind(const jinja_value *v); /* text for messages, "a string" */
 bool jinja_value_truth(const jinja_value *v);
+/* Like jinja_value_truth. For the list of messages, records on which messages the output depends. */
+bool jinja_value_truth_now(jinja_work *w, const jinja_value *v);
+/* If v is the list of messages, replaces it by a copy. The output then depends on the number of messages. */
+ott_status jinja_value_fix(jinja_work *w, jinja_value *v);
 ott_status jinja_value_equal(jinja_work *w, const jinja_value *a, const jinja_value *b, bool *out);
-/* Compares two numbers, strings or lists: -1, 0 or 1. Other kinds are an error. */
+/* Compares two numbers, strings or lists: < 0, 0 or > 0. Other kinds are an error. */
 ott_status jinja_value_order(jinja_work *w, const jinja_value *a, const jinja_value *b, int *out);
-/* Tests if `a` is an element of a list, a key of a dictionary or a substring of `b`; false if `b` is
-   undefined. */
-ott_status jinja_value_in(jinja_work *w, const jinja_value *a, const jinja_value *b, bool *out);
 static inline bool jinja_value_is_number(const jinja_value *v) {
     return v->kind == JINJA_BOOL || v->kind == JINJA_INTEGER || v->kind == JINJA_REAL;
 }
-double jinja_value_real(const jinja_value *v); /* value of a number or a bool */
+double jinja_value_real(const jinja_value *v);        /* value of a number or a bool */
+int64_t jinja_value_as_integer(const jinja_value *v); /* value of an integer or a bool */
 
 ott_status jinja_value_list(jinja_work *w, jinja_value *out); /* makes an empty list */
 ott_status jinja_list_append(jinja_work *w, jinja_list *l, jinja_value v);
+ott_status jinja_list_append_all(jinja_work *w, jinja_list *l, const jinja_list *from);
+/* Makes a copy of a list or tuple. */
+ott_status jinja_value_list_copy(jinja_work *w, const jinja_list *from, jinja_value *out);
 /* Returns the number of a list's elements in this rendering. */
 static inline int64_t jinja_list_count(const jinja_work *w, const jinja_list *l) {
     int64_t grown = w->messages - l->skipped;
@@ -155,8 +159,6 @@ ott_status jinja_value_from_json(jinja_work *w, const json_t *json, jinja_value 
 ott_status jinja_value_elements(jinja_work *w, const jinja_value *v, jinja_list **out);
 /* Returns v.name or v["name"]; undefined if absent. */
 ott_status jinja_member(jinja_work *w, const jinja_value *v, text_view name, jinja_value *out);
-/* Returns [(key, value), ...] of a dictionary. */
-ott_status jinja_value_items(jinja_work *w, const jinja_value *v, jinja_value *out);
 ott_status jinja_value_copy_text(jinja_work *w, const char *at, int64_t bytes, jinja_value *out);
 /* Makes a string of the text and frees the text. Returns `status` if it is an error. */
 ott_status jinja_value_take_text(jinja_work *w, str *text, ott_status status, jinja_value *out);
@@ -193,6 +195,9 @@ typedef struct jinja_call {
     const jinja_arguments *a;
     int option; /* from the row */
 } jinja_call;
+
+/* The filter and method "items": [(key, value), ...] of a dictionary. */
+ott_status jinja_items(jinja_work *w, const jinja_call *c, jinja_value *out);
 
 /* A row of a table of filters, methods or functions. A row without a name ends the table. */
 enum { JINJA_ARGUMENTS_ANY = -1 }; /* the function checks its arguments itself */

@@ -2,7 +2,7 @@
 #include "tokenizer/text/text.h"
 #include <utf8proc.h>
 
-static bool is_space(int32_t c, bool python) {
+static bool is_unicode_space(int32_t c, bool python) {
     return (c >= '\t' && c <= '\r') || c == ' ' || (python && c >= 0x1c && c <= 0x1f) || c == 0x85 ||
            c == 0xa0 || c == 0x1680 || (c >= 0x2000 && c <= 0x200a) || c == 0x2028 || c == 0x2029 ||
            c == 0x202f || c == 0x205f || c == 0x3000;
@@ -44,7 +44,7 @@ int64_t text_spaces_at_start(text_view text, bool python) {
     int64_t done = 0, step;
     int32_t c;
     while ((step = first_character((text_view){text.at + done, text.bytes - done}, &c)) > 0 &&
-           is_space(c, python))
+           is_unicode_space(c, python))
         done += step;
     return done;
 }
@@ -52,7 +52,8 @@ int64_t text_spaces_at_start(text_view text, bool python) {
 int64_t text_spaces_at_end(text_view text, bool python) {
     int64_t left = text.bytes, step;
     int32_t c;
-    while ((step = last_character((text_view){text.at, left}, &c)) > 0 && is_space(c, python)) left -= step;
+    while ((step = last_character((text_view){text.at, left}, &c)) > 0 && is_unicode_space(c, python))
+        left -= step;
     return text.bytes - left;
 }
 

@@ -56,8 +56,16 @@ static inline bool text_starts_with(text_view text, text_view prefix) {
     return text.bytes >= prefix.bytes && memcmp(text.at, prefix.at, (size_t)prefix.bytes) == 0;
 }
 
+static inline bool text_view_same(text_view a, text_view b) {
+    return a.bytes == b.bytes && memcmp(a.at, b.at, (size_t)a.bytes) == 0;
+}
+
+static inline text_view text_view_of(const char *text) {
+    return (text_view){text, (int64_t)strlen(text)};
+}
+
 static inline bool text_is(text_view text, const char *word) {
-    return strlen(word) == (size_t)text.bytes && memcmp(text.at, word, (size_t)text.bytes) == 0;
+    return text_view_same(text, text_view_of(word));
 }
 
 /* Returns the length of a UTF-8 character in bytes, from its first byte. */

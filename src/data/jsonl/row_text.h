@@ -1,4 +1,4 @@
-/* data/row_text: splits a file into rows: a JSON object on each line, or one array. Internal to src/data. */
+/* data/jsonl/row_text: splits a file into rows: a JSON object on each line, or one array. */
 #ifndef DATA_ROW_TEXT_H
 #define DATA_ROW_TEXT_H
 

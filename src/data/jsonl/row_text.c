@@ -1,18 +1,18 @@
-/* data/row_text: finds the rows in a text. */
-#include "data/row_text.h"
+/* data/jsonl/row_text: finds the rows in a text. */
+#include "data/jsonl/row_text.h"
 #include "base/json/json_text.h"
 
-static bool is_space(char c) {
+static bool is_json_space(char c) {
     return c == ' ' || c == '\t' || c == '\r' || c == '\n';
 }
 
-static const char *skip_spaces(const char *at, const char *end) {
-    while (at < end && is_space(*at)) at++;
+static const char *skip_json_spaces(const char *at, const char *end) {
+    while (at < end && is_json_space(*at)) at++;
     return at;
 }
 
 bool data_rows_is_array(const char *text, int64_t bytes) {
-    const char *end = text + bytes, *at = skip_spaces(text, end);
+    const char *end = text + bytes, *at = skip_json_spaces(text, end);
     return at < end && *at == '[';
 }
 
@@ -37,7 +37,8 @@ const char *data_rows_value_end(const char *at, const char *end) {
             continue;
         }
         bool closes = *at == ']' || *at == '}';
-        if (depth == 0 && (closes || *at == ',' || is_space(*at))) return at; /* end of a number or word */
+        if (depth == 0 && (closes || *at == ',' || is_json_space(*at)))
+            return at; /* end of a number or word */
         depth += (*at == '[' || *at == '{') - closes;
         at++;
         if (closes && depth == 0) return at;
@@ -67,20 +68,20 @@ static ott_status fail_open(void) {
 }
 
 static ott_status end_array(data_rows *r) {
-    pass(r, skip_spaces(r->at + 1, r->end));
+    pass(r, skip_json_spaces(r->at + 1, r->end));
     r->ended = true;
     return OTT_OK;
 }
 
 /* Skips the bracket or comma before an element, and white space. */
 static ott_status pass_separator(data_rows *r) {
-    pass(r, skip_spaces(r->at, r->end));
+    pass(r, skip_json_spaces(r->at, r->end));
     r->line = r->newlines + 1;
     if (r->at == r->end) return fail_open();
     if (r->begun && *r->at == ']') return end_array(r);
     if (*r->at != (r->begun ? ',' : '['))
         return status_fail(OTT_ERR_FORMAT, "a comma is missing between two rows of the array");
-    pass(r, skip_spaces(r->at + 1, r->end));
+    pass(r, skip_json_spaces(r->at + 1, r->end));
     r->line = r->newlines + 1;
     return !r->begun && r->at < r->end && *r->at == ']' ? end_array(r) : OTT_OK;
 }
@@ -89,7 +90,7 @@ static ott_status next_element(data_rows *r, text_view *out) {
     *out = (text_view){0};
     if (!r->ended) TRY(pass_separator(r));
     if (r->ended) {
-        pass(r, skip_spaces(r->at, r->end));
+        pass(r, skip_json_spaces(r->at, r->end));
         r->line = r->newlines + 1;
         if (r->at == r->end) return OTT_OK;
         return status_fail(OTT_ERR_FORMAT, "there is text after the end of the file's array: remove it");

@@ -1,24 +1,20 @@
-/* data/dataset_jsonl: reads files with a JSON object on each line: documents, prompts with completions,
+/* data/jsonl/dataset_jsonl: reads files with a JSON object on each line: documents, prompts with completions,
    HellaSwag, SQuAD, instructions and conversations. */
 #include "base/file/file.h"
 #include "base/json/json_member.h"
 #include "base/json/json_text.h"
-#include "data/chat_row.h"
+#include "data/jsonl/chat_row.h"
 #include "data/corpus.h"
-#include "data/row_text.h"
-#include "tokenizer/chat.h"
-#include "tokenizer/text/text.h"
+#include "data/jsonl/row_text.h"
 #include <errno.h>
 #include <inttypes.h>
-#include <jansson.h>
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
-#include <string.h>
 
 typedef struct row_reader row_reader;
-/* Adds the sample or documents of a JSON row to the corpus r->c. `row`: the row's index. */
-typedef ott_status (*add_row)(row_reader *r, const json_t *object, int64_t row);
+/* Adds the sample or document of a JSON row to the corpus r->c. */
+typedef ott_status (*add_row)(row_reader *r, const json_t *object);
 
 /* State of reading the rows of all files. */
 struct row_reader {
@@ -35,6 +31,10 @@ struct row_reader {
 
 /* ---- fields ---- */
 
+static text_view json_view(const json_t *text) {
+    return (text_view){json_string_value(text), (int64_t)json_string_length(text)};
+}
+
 static ott_status add_sample_text(corpus *c, const json_t *text, unsigned flags) {
     return corpus_add(c, json_string_value(text), (int64_t)json_string_length(text), flags);
 }
@@ -50,34 +50,27 @@ static ott_status read_field(const json_t *object, const char *field, const char
 
 /* ---- documents, and prompts with completions ---- */
 
-static ott_status add_jsonl_document(row_reader *r, const json_t *object, int64_t row) {
-    (void)row;
-    const json_t *text;
-    TRY(read_field(object, r->c.source->text_field, "data.text_field", &text));
-    if (json_string_length(text) == 0) return OTT_OK;
-    TRY(corpus_add_bos(&r->c));
-    TRY(add_sample_text(&r->c, text, 0));
-    TRY(corpus_add_eos(&r->c));
-    return corpus_end(&r->c, 0);
-}
-
-static ott_status add_completion(row_reader *r, const json_t *object, int64_t row) {
-    (void)row;
-    const json_t *prompt, *completion;
-    TRY(read_field(object, r->c.source->prompt_field, "data.prompt_field", &prompt));
-    TRY(read_field(object, r->c.source->completion_field, "data.completion_field", &completion));
+static ott_status add_plain(row_reader *r, const json_t *object) {
+    const dataset_source *s = r->c.source;
+    const json_t *prompt, *text;
+    if (!r->c.samples) {
+        TRY(read_field(object, s->text_field, "data.text_field", &text));
+        return corpus_add_document(&r->c, json_string_value(text), (int64_t)json_string_length(text));
+    }
+    TRY(read_field(object, s->prompt_field, "data.prompt_field", &prompt));
+    TRY(read_field(object, s->completion_field, "data.completion_field", &text));
     TRY(corpus_add_bos(&r->c));
     TRY(add_sample_text(&r->c, prompt, 0));
     int64_t length = corpus_length(&r->c);
-    TRY(add_sample_text(&r->c, completion, 0));
+    TRY(add_sample_text(&r->c, text, 0));
     TRY(corpus_add_eos(&r->c));
-    return corpus_end(&r->c, length);
+    return corpus_end(&r->c, length, NULL);
 }
 
 /* ---- HellaSwag ---- */
 
 /* Reads a label, which is an integer. Hugging Face's copy of the data stores it as text. */
-static bool read_label(const json_t *value, int64_t *out) {
+static bool read_ending_label(const json_t *value, int64_t *out) {
     char *end;
     const char *text = json_string_value(value);
     if (json_is_integer(value)) return *out = json_integer_value(value), true;
@@ -95,7 +88,7 @@ static ott_status find_ending(const json_t *object, const json_t **ending) {
     if (!json_is_array(endings))
         return status_fail(OTT_ERR_FORMAT, "endings is %s, not a list", json_kind_name(endings));
     TRY(json_row_field(object, "label", &label));
-    if (!read_label(label, &index))
+    if (!read_ending_label(label, &index))
         return status_fail(OTT_ERR_FORMAT, "label is %s, not an integer: HellaSwag's test rows have none",
                            json_is_string(label) && !json_string_length(label) ? "empty"
                                                                                : json_kind_name(label));
@@ -117,7 +110,7 @@ static ott_status find_ending(const json_t *object, const json_t **ending) {
 /* Context and ending are tokenized separately, each with the tokenizer's special tokens. If a text ends with
    a special token (EOS), the context's last token is removed. If a text begins with one (BOS), the ending's
    first token is removed. */
-static ott_status add_hellaswag(row_reader *r, const json_t *object, int64_t row) {
+static ott_status add_hellaswag(row_reader *r, const json_t *object) {
     const json_t *context, *ending;
     const tokenizer *t = r->c.source->tokenizer;
     tokenizer_ids *ids = &r->c.ids;
@@ -127,7 +120,7 @@ static ott_status add_hellaswag(row_reader *r, const json_t *object, int64_t row
     TRY(add_sample_text(&r->c, context, flags));
     int64_t length = corpus_length(&r->c);
     if (length == 0) return status_fail(OTT_ERR_FORMAT, "ctx has no tokens");
-    bool first = row % MAP_BATCH == 0;
+    bool first = (r->rows - 1 - r->begin) % MAP_BATCH == 0;
     if (first) r->strip_context = t && tokenizer_is_special(t, ids->ids[ids->count - 1]);
     if (r->strip_context) ids->count--, length--;
     int64_t target = ids->count;
@@ -138,20 +131,10 @@ static ott_status add_hellaswag(row_reader *r, const json_t *object, int64_t row
                 (size_t)(ids->count - target - 1) * sizeof *ids->ids);
         ids->count--;
     }
-    return corpus_end(&r->c, length);
+    return corpus_end(&r->c, length, NULL);
 }
 
 /* ---- context, question and answer ---- */
-
-/* Returns the answer without surrounding white space, like Python's strip. */
-static text_view stripped(const json_t *answer) {
-    text_view text = {json_string_value(answer), (int64_t)json_string_length(answer)};
-    int64_t spaces = text_spaces_at_start(text, true);
-    text.at += spaces;
-    text.bytes -= spaces;
-    text.bytes -= text_spaces_at_end(text, true);
-    return text;
-}
 
 /* Adds a sample of a prompt and an answer. The tokenizer may merge the end of the prompt with the answer. So
    the prompt is also tokenized alone. If that gives n tokens, the sample's first n tokens carry no loss. */
@@ -171,7 +154,7 @@ static ott_status add_answer(corpus *c, str *prompt, text_view answer) {
     bool ends = eos >= 0 && (ids->count == before || ids->ids[ids->count - 1] != eos);
     if (ends) TRY(tokenizer_ids_append(ids, eos));
     int64_t most = corpus_length(c) - ends; /* the EOS is a target */
-    return corpus_end(c, unlearned < most ? unlearned : most);
+    return corpus_end(c, unlearned < most ? unlearned : most, NULL);
 }
 
 /* Finds the answer; "" for SQuAD 2's questions without an answer. */
@@ -187,88 +170,75 @@ static ott_status find_answer(const json_t *object, text_view *out) {
     if (!json_is_string(json_array_get(texts, 0)))
         return status_fail(OTT_ERR_FORMAT, "answers.text[0] is %s, not a text",
                            json_kind_name(json_array_get(texts, 0)));
-    *out = stripped(json_array_get(texts, 0));
+    *out = json_view(json_array_get(texts, 0)); /* without surrounding white space, like Python's strip */
+    int64_t spaces = text_spaces_at_start(*out, true);
+    *out = (text_view){out->at + spaces, out->bytes - spaces};
+    out->bytes -= text_spaces_at_end(*out, true);
     return OTT_OK;
 }
 
-static ott_status add_squad(row_reader *r, const json_t *object, int64_t row) {
-    (void)row;
-    const json_t *context, *question;
+static ott_status add_squad(row_reader *r, const json_t *object) {
+    static const char *const marks[] = {"Context: ", " Question: "}, *const fields[] = {"context",
+                                                                                        "question"};
+    const json_t *text[2];
     text_view answer;
     str prompt = {.account = r->c.ids.account};
-    TRY(json_row_text(object, "context", &context));
-    TRY(json_row_text(object, "question", &question));
+    for (int i = 0; i < 2; i++) TRY(json_row_text(object, fields[i], &text[i]));
     TRY(find_answer(object, &answer));
-    str_append(&prompt, "Context: ");
-    str_append_bytes(&prompt, json_string_value(context), (int64_t)json_string_length(context));
-    str_append(&prompt, " Question: ");
-    str_append_bytes(&prompt, json_string_value(question), (int64_t)json_string_length(question));
+    for (int i = 0; i < 2; i++) {
+        str_append(&prompt, marks[i]);
+        str_append_bytes(&prompt, json_string_value(text[i]), (int64_t)json_string_length(text[i]));
+    }
     str_append(&prompt, " Answer: ");
     ott_status status = add_answer(&r->c, &prompt, answer);
     str_free(&prompt);
     return status;
 }
 
-static ott_status append_field(const json_t *object, const char *field, const char *key, str *prompt) {
-    const json_t *text;
-    if (!*field) return OTT_OK;
-    TRY(read_field(object, field, key, &text));
-    str_append_bytes(prompt, json_string_value(text), (int64_t)json_string_length(text));
-    str_append(prompt, " ");
-    return OTT_OK;
-}
-
-static ott_status add_instruction(row_reader *r, const json_t *object, int64_t row) {
-    (void)row;
+static ott_status add_instruction(row_reader *r, const json_t *object) {
     const dataset_source *s = r->c.source;
-    const json_t *answer;
+    const char *const fields[] = {s->context_field, s->prompt_field};
+    static const char *const keys[] = {"data.context_field", "data.prompt_field"};
+    const json_t *answer, *text;
     str prompt = {.account = r->c.ids.account};
-    TRY(read_field(object, s->completion_field, "data.completion_field", &answer));
-    ott_status status = append_field(object, s->context_field, "data.context_field", &prompt);
-    if (status == OTT_OK) status = append_field(object, s->prompt_field, "data.prompt_field", &prompt);
-    text_view text = {json_string_value(answer), (int64_t)json_string_length(answer)};
-    if (status == OTT_OK) status = add_answer(&r->c, &prompt, text);
+    ott_status status;
+    TRY_OUT(read_field(object, s->completion_field, "data.completion_field", &answer));
+    for (int i = 0; i < 2; i++) {
+        if (!*fields[i]) continue;
+        TRY_OUT(read_field(object, fields[i], keys[i], &text));
+        str_append_bytes(&prompt, json_string_value(text), (int64_t)json_string_length(text));
+        str_append(&prompt, " ");
+    }
+    status = add_answer(&r->c, &prompt, json_view(answer));
+out:
     str_free(&prompt);
     return status;
 }
 
 /* ---- conversations ---- */
 
-static ott_status encode_row(row_reader *r, const json_t *object, tokenizer_ids *ids) {
-    chat_row row;
-    TRY(chat_row_read(object, &row));
-    ott_status status = chat_encode(r->template, r->c.scratch, &(chat_conversation){row.messages, row.tools},
-                                    ids, &r->learned);
-    chat_row_close(&row);
-    return status;
-}
-
-static ott_status add_conversation(row_reader *r, const json_t *object, int64_t row) {
+static ott_status add_conversation(row_reader *r, const json_t *object) {
     tokenizer_ids ids = {.account = r->c.ids.account};
+    chat_conversation conversation;
     bool learns = false;
-    (void)row;
-    ott_status status = encode_row(r, object, &ids);
+    TRY(chat_row_read(object, &conversation));
+    ott_status status = chat_encode(r->template, r->c.scratch, &conversation, &ids, &r->learned);
+    chat_row_close(&conversation);
     for (int64_t i = 0; status == OTT_OK && i < ids.count && !learns; i++) learns = r->learned[i];
     if (status == OTT_OK && !learns)
         status = status_fail(OTT_ERR_FORMAT, "no message is the assistant's: there is nothing to learn");
     if (status == OTT_OK) status = corpus_add_ids(&r->c, &ids);
-    if (status == OTT_OK) status = corpus_end_learned(&r->c, r->learned);
+    if (status == OTT_OK) status = corpus_end(&r->c, 0, r->learned);
     tokenizer_ids_free(&ids);
     return status;
 }
 
 /* ---- rows ---- */
 
-static ott_status read_jsonl_row(row_reader *r, text_view text, int64_t row) {
-    json_error_t error;
+static ott_status read_jsonl_row(row_reader *r, text_view text) {
     json_t *object;
-    TRY(json_row_parse(text.at, text.bytes, &object, &error));
-    if (!object)
-        return status_fail(OTT_ERR_FORMAT, "is not JSON: %s at byte %d of the row", error.text,
-                           error.position);
-    ott_status status = json_is_object(object)
-                            ? r->add(r, object, row)
-                            : status_fail(OTT_ERR_FORMAT, "is %s, not a JSON object", json_kind_name(object));
+    TRY(json_row_object(text.at, text.bytes, "row", &object));
+    ott_status status = r->add(r, object);
     json_decref(object);
     return status;
 }
@@ -282,7 +252,7 @@ static ott_status read_jsonl_rows(row_reader *r, const char *path, const char *t
         if (status == OTT_OK && !row.at) return OTT_OK;
         int64_t number = r->rows++;
         bool wanted = !r->counting && number >= r->begin && number < r->end;
-        if (status == OTT_OK && wanted) status = read_jsonl_row(r, row, number - r->begin);
+        if (status == OTT_OK && wanted) status = read_jsonl_row(r, row);
         if (status == OTT_ERR_STOPPED) return status;
         if (status != OTT_OK) return status_context(status, "%s:%" PRId64, path, rows.line);
     }
@@ -319,14 +289,16 @@ static ott_status choose_rows(row_reader *r) {
     return OTT_OK;
 }
 
-static ott_status open_jsonl_rows(mem *account, const dataset_source *s, add_row add, bool samples,
-                                  dataset **out) {
-    row_reader r = {.add = add};
+ott_status dataset_open_rows(mem *account, const dataset_source *s, dataset_row_kind kind, dataset **out) {
+    static const add_row adders[] = {[ROWS_OTHER] = add_plain,           [ROWS_HELLASWAG] = add_hellaswag,
+                                     [ROWS_SQUAD] = add_squad,           [ROWS_INSTRUCTION] = add_instruction,
+                                     [ROWS_MESSAGES] = add_conversation, [ROWS_ALPACA] = add_conversation};
+    row_reader r = {.add = adders[kind]};
     ott_status status;
     *out = NULL;
     TRY(dataset_check_share(s));
-    TRY(corpus_open(account, s, samples, &r.c));
-    if (add == add_conversation)
+    TRY(corpus_open(account, s, kind != ROWS_OTHER || *s->prompt_field, &r.c));
+    if (r.add == add_conversation)
         TRY_OUT(chat_open(account, s->tokenizer,
                           &(chat_settings){.cancellation = s->cancellation, .date = s->chat_date},
                           &r.template));
@@ -341,27 +313,6 @@ out:
     mem_free(account, r.learned);
     corpus_close(&r.c);
     return status;
-}
-
-ott_status dataset_open_jsonl(mem *account, const dataset_source *s, dataset **out) {
-    bool completions = s->prompt_field[0] != 0;
-    return open_jsonl_rows(account, s, completions ? add_completion : add_jsonl_document, completions, out);
-}
-
-ott_status dataset_open_hellaswag(mem *account, const dataset_source *s, dataset **out) {
-    return open_jsonl_rows(account, s, add_hellaswag, true, out);
-}
-
-ott_status dataset_open_squad(mem *account, const dataset_source *s, dataset **out) {
-    return open_jsonl_rows(account, s, add_squad, true, out);
-}
-
-ott_status dataset_open_instructions(mem *account, const dataset_source *s, dataset **out) {
-    return open_jsonl_rows(account, s, add_instruction, true, out);
-}
-
-ott_status dataset_open_chat(mem *account, const dataset_source *s, dataset **out) {
-    return open_jsonl_rows(account, s, add_conversation, true, out);
 }
 
 /* ---- kinds of rows ---- */

@@ -1,8 +1,7 @@
-/* data/chat_row: reads messages and tools from a row. */
-#include "data/chat_row.h"
+/* data/jsonl/chat_row: reads messages and tools from a row. */
+#include "data/jsonl/chat_row.h"
 #include "base/json/json_member.h"
 #include "base/json/json_text.h"
-#include "base/text/str.h"
 #include <string.h>
 
 /* Returns the role for ShareGPT's "from"; NULL if it is unknown. */
@@ -16,29 +15,25 @@ static const char *role_of(const char *from) {
     return NULL;
 }
 
-static ott_status add_row_message(json_t *messages, const char *role, json_t *content) {
-    json_t *message = json_object(), *role_value = json_string(role);
-    bool made = message && role_value && content && json_object_set(message, "role", role_value) == 0 &&
-                json_object_set(message, "content", content) == 0 &&
-                json_array_append(messages, message) == 0;
-    json_decref(message);
-    json_decref(role_value);
-    return made ? OTT_OK : status_fail(OTT_ERR_MEMORY, "out of memory for a conversation");
-}
-
-static ott_status add_turn(const json_t *turn, size_t i, json_t *messages) {
-    json_t *value = json_object_get(turn, "value");
-    const char *from = json_string_value(json_object_get(turn, "from")), *role = from ? role_of(from) : NULL;
-    if (!role)
-        return status_fail(OTT_ERR_FORMAT, "conversations[%zu].from is \"%s\": use human, gpt or system", i,
-                           from ? str_show(from).text : "");
-    if (!json_is_string(value))
-        return status_fail(OTT_ERR_FORMAT, "conversations[%zu] has no text under \"value\"", i);
-    return add_row_message(messages, role, value);
+static ott_status add_row_message(json_t *messages, const char *role, const json_t *content) {
+    json_t *message = json_pack("{s:s, s:O}", "role", role, "content", content);
+    return json_array_append_new(messages, message) == 0
+               ? OTT_OK
+               : status_fail(OTT_ERR_MEMORY, "out of memory for a conversation");
 }
 
 static ott_status read_turns(const json_t *turns, json_t *messages) {
-    for (size_t i = 0; i < json_array_size(turns); i++) TRY(add_turn(json_array_get(turns, i), i, messages));
+    for (size_t i = 0; i < json_array_size(turns); i++) {
+        const json_t *turn = json_array_get(turns, i), *value = json_object_get(turn, "value");
+        const char *from = json_string_value(json_object_get(turn, "from")),
+                   *role = from ? role_of(from) : NULL;
+        if (!role)
+            return status_fail(OTT_ERR_FORMAT, "conversations[%zu].from is \"%s\": use human, gpt or system",
+                               i, from ? str_show(from).text : "");
+        if (!json_is_string(value))
+            return status_fail(OTT_ERR_FORMAT, "conversations[%zu] has no text under \"value\"", i);
+        TRY(add_row_message(messages, role, value));
+    }
     return OTT_OK;
 }
 
@@ -55,10 +50,9 @@ static ott_status read_alpaca(const json_t *object, json_t *messages) {
                        : json_incref((json_t *)instruction);
     ott_status status = add_row_message(messages, "user", text);
     json_decref(text);
-    return status == OTT_OK ? add_row_message(messages, "assistant", (json_t *)output) : status;
+    return status == OTT_OK ? add_row_message(messages, "assistant", output) : status;
 }
 
-/* Returns the messages of a row; release with json_decref. */
 static ott_status read_messages(const json_t *object, json_t **out) {
     json_t *messages = json_object_get(object, "messages"), *turns = json_object_get(object, "conversations");
     ott_status status;
@@ -78,9 +72,7 @@ static ott_status read_messages(const json_t *object, json_t **out) {
             OTT_ERR_FORMAT,
             "has neither \"messages\" nor \"conversations\", a list, nor \"instruction\" and \"output\"; set "
             "data.format to the format of the rows");
-    if (status == OTT_OK) return OTT_OK;
-    json_decref(*out);
-    *out = NULL;
+    if (status != OTT_OK) json_decref(*out), *out = NULL;
     return status;
 }
 
@@ -102,16 +94,17 @@ static ott_status read_tools(const json_t *object, json_t **out) {
                        kind);
 }
 
-ott_status chat_row_read(const json_t *object, chat_row *out) {
-    *out = (chat_row){0};
-    TRY(read_messages(object, &out->messages));
-    ott_status status = read_tools(object, &out->tools);
+ott_status chat_row_read(const json_t *object, chat_conversation *out) {
+    json_t *messages, *tools = NULL;
+    TRY(read_messages(object, &messages));
+    ott_status status = read_tools(object, &tools);
+    *out = (chat_conversation){messages, tools};
     if (status != OTT_OK) chat_row_close(out);
     return status;
 }
 
-void chat_row_close(chat_row *row) {
-    json_decref(row->messages);
-    json_decref(row->tools);
-    *row = (chat_row){0};
+void chat_row_close(chat_conversation *c) {
+    json_decref((json_t *)c->messages);
+    json_decref((json_t *)c->tools);
+    *c = (chat_conversation){0};
 }
