@@ -93,7 +93,7 @@ static ott_status convert_linear(conversion *c, const model_module *e) {
         TRY(note_verdict(c, l, &v));
         recipe_compile(v.recipe, c->m->activation, &spec);
         if (e->role == ROLE_ROUTER) recipe_compile(recipe_high_precision(OTT_F32), OTT_F32, &spec);
-        TRY(e->rank == 3 ? convert_expert_weights(c, l, &spec) : check_rank_part(o, l, &spec));
+        TRY(e->of_experts ? convert_expert_weights(c, l, &spec) : check_rank_part(o, l, &spec));
         l->source.requantizes = c->m->store.options.regather_for_backward;
         TRY(linear_set_spec(l, c->m->device, &spec));
     }

@@ -29,7 +29,7 @@ static void add_to_block(block *b, parameter *p) {
    or rows; in a fused projection, the rows of q, k and v separately. A vector's elements count as rows. */
 static void split_parameter(const model *m, const model_module *e, parameter_split split, parameter *p) {
     const group *ranks = m->options.tensor_ranks, *experts = m->options.expert_ranks;
-    if (experts && p->rank == 3) {
+    if (experts && p->of_experts) {
         parameter_split_rows(p, &p->rows, 1, experts->rank, experts->size);
         return;
     }
@@ -60,7 +60,7 @@ typedef struct declared_parameter {
     int rank;
     const int64_t *shape;
     parameter_split split;
-    bool of_adapter;
+    bool of_adapter, of_experts;
 } declared_parameter;
 
 /* Declares the next parameter, "<module>.<kind>". */
@@ -68,7 +68,7 @@ static ott_status declare_parameter(model *m, const model_module *e, bool is_her
                                     parameter **out) {
     TRY(take_parameter(m, is_here, out));
     parameter *p = *out;
-    *p = parameter_of_shape(d.rank, d.shape);
+    *p = d.of_experts ? parameter_of_experts(d.shape) : parameter_of_shape(d.rank, d.shape);
     p->adds_often = d.rank == 1 || e->layer == MODULES_OUTSIDE;
     p->is_hidden = d.rank > 1 && e->layer != MODULES_OUTSIDE;
     p->frozen = !d.of_adapter && is_frozen(m, e, d.kind);
@@ -103,13 +103,15 @@ static ott_status declare_adapter(model *m, model_module *e, bool is_here) {
     const parameter_split by_rows = split_as(e->split, PARAMETER_ROWS);
     const parameter_split by_columns = split_as(e->split, PARAMETER_COLUMNS);
     if (!adapters_has(&m->options.adapter, e)) return OTT_OK;
-    TRY(declare_parameter(m, e, is_here, (declared_parameter){"lora_A.weight", 2, a, by_columns, true},
+    TRY(declare_parameter(m, e, is_here,
+                          (declared_parameter){"lora_A.weight", 2, a, by_columns, .of_adapter = true},
                           &e->lora_a));
-    TRY(declare_parameter(m, e, is_here, (declared_parameter){"lora_B.weight", 2, b, by_rows, true},
-                          &e->lora_b));
+    TRY(declare_parameter(
+        m, e, is_here, (declared_parameter){"lora_B.weight", 2, b, by_rows, .of_adapter = true}, &e->lora_b));
     if (!m->options.adapter.decomposed) return OTT_OK;
     return declare_parameter(m, e, is_here,
-                             (declared_parameter){"lora_magnitude_vector", 1, b, by_rows, true}, &e->lora_m);
+                             (declared_parameter){"lora_magnitude_vector", 1, b, by_rows, .of_adapter = true},
+                             &e->lora_m);
 }
 
 static ott_status declare_parameters(model *m, model_module *e, bool is_here) {
@@ -118,11 +120,13 @@ static ott_status declare_parameters(model *m, model_module *e, bool is_here) {
         e->weight = m->all_modules.items[0].weight; /* the embedding's weight */
     else
         TRY(declare_parameter(
-            m, e, is_here, (declared_parameter){"weight", e->rank, e->shape, e->split, false}, &e->weight));
+            m, e, is_here,
+            (declared_parameter){"weight", e->rank, e->shape, e->split, .of_experts = e->of_experts},
+            &e->weight));
     if (e->has_bias)
         TRY(declare_parameter(m, e, is_here,
                               (declared_parameter){modules_bias_name(e), 1, e->shape,
-                                                   split_as(e->split, PARAMETER_ROWS), false},
+                                                   .split = split_as(e->split, PARAMETER_ROWS)},
                               &e->bias));
     return declare_adapter(m, e, is_here);
 }
@@ -436,7 +440,7 @@ int64_t model_matmul_weights(const model *m) {
     for (int i = 0; i < m->all_modules.count; i++) {
         const model_module *e = &m->all_modules.items[i];
         if (e->kind != MODULE_LINEAR) continue;
-        int64_t used = e->rank == 3 ? m->options.moe.choices * e->shape[1] : e->shape[0];
+        int64_t used = e->of_experts ? m->options.moe.choices * e->shape[1] : e->shape[0];
         count += used * e->shape[e->rank - 1];
     }
     return count;

@@ -38,7 +38,7 @@ typedef struct role_row {
     module_role part;      /* fused projection: the first fused role; the others follow it */
     int parts;
     module_start start;
-    bool is_expert_weight;          /* the weight has one matrix for each expert */
+    bool of_experts;                /* the weight has one matrix for each expert */
     const char *name[NAMING_COUNT]; /* names without the block's name */
 } role_row;
 
@@ -95,13 +95,13 @@ static const role_row role_rows[ROLE_COUNT] = {
                    .name = {"mlp.down_proj", "mlp.down_proj", "feed_forward.w2"}},
     [ROLE_ROUTER] = {MODULE_LINEAR, IN_FFN(moe.router), EXPERTS, DIM,
                      .name = {"mlp.gate", "mlp.router.gate", "moe.router.gate"}},
-    [ROLE_EXPERT_GATE] = {MODULE_LINEAR, IN_FFN(moe.gate), EXPERT_HIDDEN, DIM, .is_expert_weight = true,
+    [ROLE_EXPERT_GATE] = {MODULE_LINEAR, IN_FFN(moe.gate), EXPERT_HIDDEN, DIM, .of_experts = true,
                           .name = {"mlp.experts.gate_proj", "mlp.experts.gate_proj", "moe.experts.w1"}},
     [ROLE_EXPERT_UP] = {MODULE_LINEAR, IN_FFN(moe.up), EXPERT_HIDDEN, DIM, .start = START_INSIDE,
-                        .is_expert_weight = true,
+                        .of_experts = true,
                         .name = {"mlp.experts.up_proj", "mlp.experts.up_proj", "moe.experts.w3"}},
     [ROLE_EXPERT_DOWN] = {MODULE_LINEAR, IN_FFN(moe.down), DIM, EXPERT_HIDDEN, .start = START_RESIDUAL,
-                          .is_expert_weight = true,
+                          .of_experts = true,
                           .name = {"mlp.experts.down_proj", "mlp.experts.down_proj", "moe.experts.w2"}},
     [ROLE_SHARED_GATE] = {MODULE_LINEAR, IN_FFN(moe.shared.gate), SHARED_HIDDEN, DIM,
                           .name = {"mlp.shared_experts.gate_proj", "mlp.shared_expert.gate_proj",
@@ -305,10 +305,11 @@ model_module modules_describe(const model_options *o, module_role role, int laye
                       .kind = row->kind,
                       .layer = layer,
                       .split = modules_norms_apart(o, role) ? PARAMETER_ROWS : split_of(row),
+                      .of_experts = row->of_experts,
                       .has_bias = has_bias(o, role),
                       .tied = role == ROLE_HEAD && o->tied};
     if (role == ROLE_ROUTER) m.has_bias = m.balances = o->moe.biased;
-    if (row->is_expert_weight) m.shape[m.rank++] = o->moe.experts;
+    if (m.of_experts) m.shape[m.rank++] = o->moe.experts;
     if (row->rows != NONE) m.shape[m.rank++] = length_of(o, row->rows);
     m.shape[m.rank++] = length_of(o, columns_of(o, role));
     return m;
@@ -361,7 +362,7 @@ int modules_parts(const model_options *o, const model_module *m, module_part par
     const role_row *row = &role_rows[m->role];
     int64_t first = 0;
     if (row->parts == 0) {
-        part[0] = (module_part){.role = m->role, .count = m->shape[m->rank == 3]};
+        part[0] = (module_part){.role = m->role, .count = m->shape[m->of_experts]};
         return 1;
     }
     for (int i = 0; i < row->parts; i++) {

@@ -61,6 +61,7 @@ typedef struct model_module {
     /* number of axes and shape of the full weight: [columns], [rows, columns] or [experts, rows, columns] */
     int rank;
     int64_t shape[PARAMETER_RANKS];
+    bool of_experts; /* the weight has one matrix for each expert */
     parameter_split split; /* how tensor parallelism splits the weight; if by rows, also the bias */
     bool has_bias;         /* true: the module has a bias[rows] */
     bool balances;         /* the bias only affects the choice of experts and has no gradient (DeepSeek-V3) */

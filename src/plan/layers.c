@@ -113,7 +113,7 @@ static int64_t context_size(const model *m) {
 static int64_t gemm_rows(const trainer *t, const model_module *e) {
     const moe_options *o = &t->m->options.moe;
     int64_t tokens = t->options.batch_size * t->options.seq_len / context_size(t->m);
-    return e->rank == 3 ? (tokens * o->choices + o->experts - 1) / o->experts : tokens;
+    return e->of_experts ? (tokens * o->choices + o->experts - 1) / o->experts : tokens;
 }
 
 static ott_status add_layer_row(layer_rows *rows, const trainer *t, const model_module *e) {

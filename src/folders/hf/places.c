@@ -16,7 +16,7 @@ static ott_status name_place(const hf_places *places, const member *owner, modul
                              const char **out) {
     char name[MODULES_NAME_BYTES];
     int layer = owner->module->layer;
-    if (owner->parameter->rank == 3 && !places->are_packed)
+    if (owner->parameter->of_experts && !places->are_packed)
         modules_matrix_name(places->family, role, NAMING_HUGGING_FACE, layer, owner->matrix, name);
     else
         modules_name(places->family, role, NAMING_HUGGING_FACE, layer, name);
@@ -69,7 +69,7 @@ static ott_status add_place(hf_places *places, const member *owner, const module
             at->tensor_rows = rows;
         }
     }
-    if (p->rank == 3 && places->are_packed) pack_place(at, owner);
+    if (p->of_experts && places->are_packed) pack_place(at, owner);
     return OTT_OK;
 }
 
