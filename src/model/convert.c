@@ -248,7 +248,7 @@ ott_status model_convert(model *m, const convert_options *o, convert_summary *ou
     mem_free(account, c.wanted);
     if (status == OTT_OK) status = judge_other_stages(&c);
     for (int64_t i = 0; i < m->options.layers; i++)
-        if (m->blocks[i].ffn) m->blocks[i].ffn->store_inputs(&m->blocks[i], o->store_mlp_inputs);
+        if (m->blocks[i].ffn) m->blocks[i].ffn->store_inputs(block_ffn(&m->blocks[i]), o->store_mlp_inputs);
     if (status == OTT_OK) status = set_smooth(m, o->smooth_mlp);
     if (out) *out = c.summary;
     if (status == OTT_OK) status = check_reach(o, &c.summary);
