@@ -3,7 +3,7 @@
 #define API_SEQUENCE_LAYOUT_H
 
 #include "api/module/module.h"
-#include "nn/attention/attention.h"
+#include "nn/sequence.h"
 
 typedef struct sequence_layout {
     int64_t max_positions; /* maximum rows of a sequence */

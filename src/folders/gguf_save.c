@@ -106,7 +106,7 @@ static void declare_part(saving *s, const model_module *e, const parameter *p, c
     source_part part = {.module = e,
                         .parameter = p,
                         .first = from->first,
-                        .rows = p->rank == 3 ? p->rows : from->count,
+                        .rows = p->of_experts ? p->rows : from->count,
                         .columns = p->rank == 1 ? 1 : p->columns};
     gguf_tensor *t = &s->tensors[s->count];
     const char *name =
@@ -115,8 +115,8 @@ static void declare_part(saving *s, const model_module *e, const parameter *p, c
     if (joins_earlier_tensor(s, t->name, &part)) return;
     t->rank = p->rank;
     t->shape[0] = part.rows;
-    if (p->rank == 3) t->shape[0] = p->experts;
-    if (p->rank == 3) t->shape[1] = p->rows / p->experts;
+    if (p->of_experts) t->shape[0] = p->experts;
+    if (p->of_experts) t->shape[1] = p->rows / p->experts;
     if (p->rank > 1) t->shape[p->rank - 1] = p->columns;
     if (modules_norms_apart(&s->m->options, from->role)) {
         t->rank = 2;

@@ -24,7 +24,8 @@ static bool fits_some(const model_module *m, const config_list *patterns) {
 }
 
 static bool may_have(const model_module *m) {
-    return m->kind == MODULE_LINEAR && m->layer != MODULES_OUTSIDE && m->rank == 2 && m->role != ROLE_ROUTER;
+    return m->kind == MODULE_LINEAR && m->layer != MODULES_OUTSIDE && !m->of_experts &&
+           m->role != ROLE_ROUTER;
 }
 
 /* True if o->layers is empty or contains the module's block, or if a target is the module's full name. */

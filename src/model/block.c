@@ -1,6 +1,14 @@
 /* model/block: one transformer block, forward, recompute and backward. */
 #include "model/block.h"
 
+static mixer_saved saved_mixer(block_saved *s) {
+    return (mixer_saved){.attention = &s->attention};
+}
+
+static ffn_saved saved_ffn(block_saved *s) {
+    return (ffn_saved){.mlp = &s->mlp};
+}
+
 /* True if a projection's output is added to the residual without a norm or a multiplier. */
 static bool is_added_unchanged(const block *b, const norm *post) {
     return !post->weight && (b->multiplier == 0 || b->multiplier == 1);
@@ -16,8 +24,8 @@ static void separate_gradients(const block *b, const norm *post, activation_spec
 
 ott_status block_connect(block *b) {
     b->attention_input = b->mlp_input = b->grad_attention = b->grad_mlp = (activation_specs){0};
-    TRY(attention_connect(&b->attention, &b->attention_input, &b->grad_attention));
-    TRY(b->ffn->connect(b));
+    TRY(b->mixer->connect(block_mixer(b), &b->attention_input, &b->grad_attention));
+    TRY(b->ffn->connect(block_ffn(b), &b->mlp_input, &b->grad_mlp));
     separate_gradients(b, &b->attention_post_norm, &b->grad_attention, &b->grad_h2);
     separate_gradients(b, &b->mlp_post_norm, &b->grad_mlp, &b->grad_output);
     return OTT_OK;
@@ -68,7 +76,7 @@ static ott_status norm_stream(exec *cx, const norm *n, const tensor *x, const te
     return activation_quantize(cx, y);
 }
 
-/* Opens y, the input of attention or of the feed-forward. Without a norm, y is a view of h. */
+/* Opens y, the input of the mixer or of the feed-forward. Without a norm, y is a view of h. */
 static ott_status open_input(exec *cx, const norm *n, const char *what, const tensor *h,
                              const activation_specs *specs, activation *y, tensor *rstd,
                              plan_buffer *rstd_buffer) {
@@ -94,12 +102,12 @@ static ott_status norm_mlp(exec *cx, const block *b, const tensor *x, const tens
     return norm_stream(cx, &b->mlp_norm, &s->h1, NULL, NULL, &s->n2, &s->rstd2);
 }
 
-/* Computes h2 = h1 + attention's projection and n2 = norm(h2). */
-static ott_status finish_attention(exec *cx, block *b, block_saved *s) {
+/* Computes h2 = h1 + the mixer's projection and n2 = norm(h2). */
+static ott_status finish_mixer(exec *cx, block *b, block_saved *s) {
     tensor projected;
     plan_buffer buffer;
     TRY(exec_open(cx, "attention projection", s->h1.dtype, s->h1.rows, s->h1.columns, &projected, &buffer));
-    TRY(attention_project(cx, &b->attention, &s->attention, &projected));
+    TRY(b->mixer->project(cx, block_mixer(b), saved_mixer(s), &projected));
     TRY(finish_added(cx, b, &b->attention_post_norm, &projected, &buffer, &s->attention_added));
     TRY(exec_open(cx, "residual after attention", s->h1.dtype, s->h1.rows, s->h1.columns, &s->h2,
                   &s->h2_buffer));
@@ -123,51 +131,55 @@ ott_status block_enter(exec *cx, const block *b, const tensor *x, plan_buffer *x
 /* Opens delta, the output of the feed-forward's down projection after its post norm or multiplier. */
 static ott_status finish_mlp(exec *cx, block *b, block_saved *s, tensor *delta, plan_buffer *delta_buffer) {
     TRY(exec_open(cx, "mlp projection", s->h2.dtype, s->h2.rows, s->h2.columns, delta, delta_buffer));
-    TRY(b->ffn->project(cx, b, s, delta));
+    TRY(b->ffn->project(cx, block_ffn(b), saved_ffn(s), delta));
     return finish_added(cx, b, &b->mlp_post_norm, delta, delta_buffer, &s->mlp_added);
+}
+
+static ott_status run_ffn(exec *cx, block *b, block_saved *s) {
+    TRY(b->ffn->forward(cx, block_ffn(b), &s->n2, saved_ffn(s)));
+    return b->ffn->activate(cx, block_ffn(b), saved_ffn(s));
 }
 
 ott_status block_run(exec *cx, block *b, const sequence_metadata *at, block_saved *s, tensor *delta,
                      plan_buffer *delta_buffer) {
-    TRY(attention_forward(cx, &b->attention, at, &s->n1, &s->attention));
-    TRY(finish_attention(cx, b, s));
-    TRY(b->ffn->forward(cx, b, s));
-    TRY(b->ffn->activate(cx, b, s));
+    TRY(b->mixer->forward(cx, block_mixer(b), at, &s->n1, saved_mixer(s)));
+    TRY(finish_mixer(cx, b, s));
+    TRY(run_ffn(cx, b, s));
     return finish_mlp(cx, b, s, delta, delta_buffer);
 }
 
 /* ---- tensors kept for backward ---- */
 
-static ott_status drop_attention(exec *cx, block_saved *s) {
-    TRY(attention_discard(cx, &s->attention));
+static ott_status drop_mixer(exec *cx, const block *b, block_saved *s) {
+    TRY(b->mixer->discard(cx, saved_mixer(s)));
     TRY(plan_close(cx->plan, &s->rstd1_buffer));
     return activation_close(cx, &s->n1);
 }
 
-static ott_status keep_attention(exec *cx, block *b, block_saved *s) {
-    TRY(attention_keep(cx, &s->attention));
+static ott_status keep_mixer(exec *cx, block *b, block_saved *s) {
+    TRY(b->mixer->keep(cx, saved_mixer(s)));
     return activation_keep_for_backward(cx, &s->n1, &b->attention_input, false);
 }
 
 static ott_status keep_mlp(exec *cx, block *b, block_saved *s) {
-    TRY(b->ffn->keep(cx, b, s));
+    TRY(b->ffn->keep(cx, block_ffn(b), saved_ffn(s)));
     return activation_keep_for_backward(cx, &s->n2, &b->mlp_input, false);
 }
 
-/* Closes all tensors of a block except h1, h2 and the outputs of GEMMs and attention. */
+/* Closes all tensors of a block except h1, h2 and the outputs of GEMMs and the mixer. */
 static ott_status keep_products(exec *cx, const block *b, block_saved *s) {
     TRY(activation_close(cx, &s->n1));
     TRY(plan_close(cx->plan, &s->rstd1_buffer));
-    TRY(attention_keep(cx, &s->attention));
+    TRY(b->mixer->keep(cx, saved_mixer(s)));
     TRY(activation_close(cx, &s->n2));
     TRY(plan_close(cx->plan, &s->rstd2_buffer));
-    return b->ffn->keep_products(cx, s);
+    return b->ffn->keep_products(cx, saved_ffn(s));
 }
 
 /* Closes all tensors of `s` except h1. */
 static ott_status drop_all(exec *cx, const block *b, block_saved *s) {
-    TRY(drop_attention(cx, s));
-    TRY(b->ffn->discard(cx, s));
+    TRY(drop_mixer(cx, b, s));
+    TRY(b->ffn->discard(cx, saved_ffn(s)));
     TRY(plan_close(cx->plan, &s->rstd2_buffer));
     TRY(activation_close(cx, &s->n2));
     TRY(close_added(cx, &s->attention_added));
@@ -183,8 +195,8 @@ static ott_status discard_block(exec *cx, const block *b, block_saved *s) {
 ott_status block_finalize(exec *cx, block *b, block_saved *s) {
     if (cx->phase == PHASE_EVALUATE) return discard_block(cx, b, s);
     switch (b->checkpointing) {
-    case CHECKPOINT_NONE: TRY(keep_attention(cx, b, s)); return keep_mlp(cx, b, s);
-    case CHECKPOINT_SELECTIVE: TRY(drop_attention(cx, s)); return keep_mlp(cx, b, s);
+    case CHECKPOINT_NONE: TRY(keep_mixer(cx, b, s)); return keep_mlp(cx, b, s);
+    case CHECKPOINT_SELECTIVE: TRY(drop_mixer(cx, b, s)); return keep_mlp(cx, b, s);
     case CHECKPOINT_OP: return keep_products(cx, b, s);
     case CHECKPOINT_FULL: return drop_all(cx, b, s);
     }
@@ -204,12 +216,11 @@ static ott_status restore_mlp_added(exec *cx, block *b, block_saved *s) {
 
 static ott_status restore_all(exec *cx, block *b, const sequence_metadata *at, block_saved *s) {
     TRY(norm_attention(cx, b, &s->h1, NULL, s));
-    TRY(attention_forward(cx, &b->attention, at, &s->n1, &s->attention));
-    TRY(finish_attention(cx, b, s));
-    TRY(b->ffn->forward(cx, b, s));
-    TRY(b->ffn->activate(cx, b, s));
+    TRY(b->mixer->forward(cx, block_mixer(b), at, &s->n1, saved_mixer(s)));
+    TRY(finish_mixer(cx, b, s));
+    TRY(run_ffn(cx, b, s));
     TRY(restore_mlp_added(cx, b, s));
-    TRY(keep_attention(cx, b, s));
+    TRY(keep_mixer(cx, b, s));
     return keep_mlp(cx, b, s);
 }
 
@@ -217,16 +228,16 @@ static ott_status restore_mlp(exec *cx, block *b, const sequence_metadata *at, b
     if (b->checkpointing == CHECKPOINT_FULL) return restore_all(cx, b, at, s);
     if (b->checkpointing != CHECKPOINT_OP) return OTT_OK;
     TRY(norm_mlp(cx, b, &s->h2, NULL, s));
-    TRY(b->ffn->activate(cx, b, s));
+    TRY(b->ffn->activate(cx, block_ffn(b), saved_ffn(s)));
     return keep_mlp(cx, b, s);
 }
 
-static ott_status restore_attention(exec *cx, block *b, const sequence_metadata *at, block_saved *s) {
+static ott_status restore_mixer(exec *cx, block *b, const sequence_metadata *at, block_saved *s) {
     if (b->checkpointing != CHECKPOINT_SELECTIVE && b->checkpointing != CHECKPOINT_OP) return OTT_OK;
     TRY(norm_attention(cx, b, &s->h1, NULL, s));
     if (b->checkpointing == CHECKPOINT_SELECTIVE)
-        TRY(attention_forward(cx, &b->attention, at, &s->n1, &s->attention));
-    return keep_attention(cx, b, s);
+        TRY(b->mixer->forward(cx, block_mixer(b), at, &s->n1, saved_mixer(s)));
+    return keep_mixer(cx, b, s);
 }
 
 typedef ott_status (*restore_half)(exec *cx, block *b, const sequence_metadata *at, block_saved *s);
@@ -267,7 +278,7 @@ static ott_status backward_mlp(exec *cx, block *b, block_saved *s, activation *g
     activation own;
     TRY(backward_added(cx, b, &b->mlp_post_norm, g, &b->grad_mlp, &s->mlp_added, &own));
     TRY(exec_open(cx, "mlp input gradient", s->h2.dtype, s->h2.rows, s->h2.columns, &dn2, &dn2_buffer));
-    TRY(b->ffn->backward(cx, b, s, own.t.columns ? &own : g, &dn2));
+    TRY(b->ffn->backward(cx, block_ffn(b), saved_ffn(s), &s->n2, own.t.columns ? &own : g, &dn2));
     TRY(activation_close(cx, &own));
     TRY(activation_close(cx, &s->n2));
     TRY(activation_open(cx, "residual gradient", s->h2.dtype, s->h2.rows, s->h2.columns, &b->grad_h2, dh2));
@@ -281,14 +292,14 @@ static ott_status backward_mlp(exec *cx, block *b, block_saved *s, activation *g
     return plan_close(cx->plan, &s->rstd2_buffer);
 }
 
-static ott_status backward_attention(exec *cx, block *b, const sequence_metadata *at, block_saved *s,
-                                     activation *dh2, const activation_specs *dx_specs, activation *dx) {
+static ott_status backward_mixer(exec *cx, block *b, const sequence_metadata *at, block_saved *s,
+                                 activation *dh2, const activation_specs *dx_specs, activation *dx) {
     tensor dn1;
     plan_buffer dn1_buffer;
     activation own;
     TRY(backward_added(cx, b, &b->attention_post_norm, dh2, &b->grad_attention, &s->attention_added, &own));
     TRY(exec_open(cx, "attention input gradient", s->h1.dtype, s->h1.rows, s->h1.columns, &dn1, &dn1_buffer));
-    TRY(attention_backward(cx, &b->attention, at, &s->attention, &s->n1, own.t.columns ? &own : dh2, &dn1));
+    TRY(b->mixer->backward(cx, block_mixer(b), at, saved_mixer(s), &s->n1, own.t.columns ? &own : dh2, &dn1));
     TRY(activation_close(cx, &own));
     TRY(activation_close(cx, &s->n1));
     TRY(activation_open(cx, "residual gradient", s->h1.dtype, s->h1.rows, s->h1.columns, dx_specs, dx));
@@ -306,6 +317,6 @@ ott_status block_backward(exec *cx, block *b, const sequence_metadata *at, block
     activation dh2;
     TRY(recompute_block(cx, b, at, s, restore_mlp));
     TRY(backward_mlp(cx, b, s, g, &dh2));
-    TRY(recompute_block(cx, b, at, s, restore_attention));
-    return backward_attention(cx, b, at, s, &dh2, dx_specs, dx);
+    TRY(recompute_block(cx, b, at, s, restore_mixer));
+    return backward_mixer(cx, b, at, s, &dh2, dx_specs, dx);
 }

@@ -1,53 +1,57 @@
 /*
- * model/block: one transformer block: norm, attention, norm and feed-forward around a residual stream.
+ * model/block: one transformer block: norm, mixer, norm and feed-forward around a residual stream. The mixer
+ * is attention or another layer in which a token affects later tokens (model/mixer.h). Names with "attention"
+ * belong to the mixer of any kind, names with "mlp" to the feed-forward of any kind (model/ffn.h).
  *
  * The residual stream between blocks is a pair: the residual h, and delta, the output of the last projection.
  * The next norm adds the two in one fused op. A block runs in steps, so that buffers of the previous block
  * can be closed in between:
  *
  *     block_enter     h1 = x + delta, n1 = norm(h1)
- *     block_run       attention, h2 = h1 + its projection, n2 = norm(h2), feed-forward -> delta
+ *     block_run       mixer, h2 = h1 + its projection, n2 = norm(h2), feed-forward -> delta
  *     block_finalize  keeps what backward needs, as the block's checkpointing says, and closes the rest
  *     block_backward
  *
- * Variants of model families: a norm after attention and after the feed-forward, or a multiplier, changes the
- * projection before it is added to the residual. In models without the norms n1 and n2, attention reads h1
+ * Variants of model families: a norm after the mixer and after the feed-forward, or a multiplier, changes the
+ * projection before it is added to the residual. In models without the norms n1 and n2, the mixer reads h1
  * and the feed-forward reads h2. With a parallel residual, n2 is norm(h1).
  */
 #ifndef MODEL_BLOCK_H
 #define MODEL_BLOCK_H
 
 #include "model/ffn.h"
-#include "nn/attention/attention.h"
-#include "nn/mlp.h"
-#include "nn/moe/moe.h"
-#include "nn/norm.h"
+#include "model/mixer.h"
 
 /* What backward recomputes instead of reading from memory. The gradients are bit-identical. */
 typedef enum checkpointing {
     CHECKPOINT_NONE,
-    CHECKPOINT_SELECTIVE, /* recomputes the norm before attention and attention, from h1 */
-    CHECKPOINT_OP,  /* recomputes norms, SwiGLU and quantized inputs; keeps outputs of GEMMs and attention */
+    CHECKPOINT_SELECTIVE, /* recomputes the norm before the mixer and the mixer, from h1 */
+    CHECKPOINT_OP,  /* recomputes norms, SwiGLU and quantized inputs; keeps outputs of GEMMs and the mixer */
     CHECKPOINT_FULL /* recomputes the block from h1 */
 } checkpointing;
+
+#define LAYER(kind) kind kind;
+#define SAVED(kind) kind##_saved kind;
 
 typedef struct block {
     parameter *parameters; /* [parameter_count] parameters of this block's layers; owned by the model */
     int parameter_count;
-    norm attention_norm, mlp_norm; /* norms before attention and feed-forward; weight NULL: no norm */
+    norm attention_norm, mlp_norm; /* norms before mixer and feed-forward; weight NULL: no norm */
     bool parallel_residual;        /* the feed-forward reads norm(h1); mlp_norm is attention_norm */
     /* norms of projections before they are added to the residual; weight NULL: no norm */
     norm attention_post_norm, mlp_post_norm;
-    float multiplier; /* factor of the projections; 0: none; not with post norms */
-    attention attention;
+    float multiplier;        /* factor of the projections; 0: none; not with post norms */
+    const mixer_kind *mixer; /* NULL: the block is on another pipeline stage */
+    union {                  /* the layer of the kind `mixer`; each kind has a member with its name */
+        MIXER_KINDS(LAYER)
+    };
     const ffn_kind *ffn; /* NULL: the block is on another pipeline stage */
     union {              /* the layer of the kind `ffn` */
-        mlp mlp;
-        moe moe;
+        FFN_KINDS(LAYER)
     };
     /* Quantized copies that n1, n2 and the gradients of the projections need. block_connect sets them. */
     activation_specs attention_input, mlp_input; /* copies of n1; of n2 */
-    activation_specs grad_attention;             /* copies of the gradient of attention's projection */
+    activation_specs grad_attention;             /* copies of the gradient of the mixer's projection */
     activation_specs grad_mlp;                   /* copies of the gradient of the feed-forward's projection */
     /* Quantized copies of the gradients of h2 and of the block's output: grad_attention and grad_mlp, or none
        if a post norm or multiplier changes the projection. */
@@ -64,17 +68,29 @@ typedef struct block_added {
 /* The tensors that forward keeps for backward: one struct for each block and in-flight micro-batch. */
 typedef struct block_saved {
     tensor h1, h2, rstd1, rstd2; /* h1, h2: [T,D]; rstd1, rstd2: [norm_kept(norm), T] (nn/norm.h) */
-    /* in backward with a parallel residual: the part of h1's gradient [T,D] that skips attention */
+    /* in backward with a parallel residual: the part of h1's gradient [T,D] that skips the mixer */
     tensor skip_grad;
     plan_buffer h1_buffer, h2_buffer, rstd1_buffer, rstd2_buffer, skip_grad_buffer;
     activation n1, n2;
     block_added attention_added, mlp_added;
-    attention_saved attention;
+    union { /* tensors of the kind block.mixer */
+        MIXER_KINDS(SAVED)
+    };
     union { /* tensors of the kind block.ffn */
-        mlp_saved mlp;
-        moe_saved moe;
+        FFN_KINDS(SAVED)
     };
 } block_saved;
+
+#undef LAYER
+#undef SAVED
+
+/* The layer of the block's mixer, of any kind; and of its feed-forward. */
+static inline mixer_layer block_mixer(block *b) {
+    return (mixer_layer){.attention = &b->attention};
+}
+static inline ffn_layer block_ffn(block *b) {
+    return (ffn_layer){.mlp = &b->mlp};
+}
 
 /* Fills the block's activation_specs from the specs of its layers. Call it when a layer's spec changes. */
 ott_status block_connect(block *b);

@@ -1,4 +1,4 @@
-/* model/cache: stores keys and values of earlier tokens, and runs new tokens in chunks of planned sizes. */
+/* model/cache: memory for earlier tokens, and runs of new tokens in chunks of planned sizes. */
 #include "model/cache.h"
 #include "model/run.h"
 
@@ -13,9 +13,9 @@ struct model_cache {
     plan *plans[SIZES]; /* plans[i] runs 1 << i tokens; NULL if that exceeds the capacity */
     void *arena;        /* memory that all plans share, because only one plan runs at any time */
     int64_t capacity, length;
-    attention_cache *layers; /* [layers] keys and values of earlier tokens */
-    void *keys;              /* device memory that the tensors of `layers` view */
-    int32_t *staging;        /* host copy of device_staging: tokens, positions, two cu_seqlens */
+    sequence_cache *layers; /* [layers] earlier tokens */
+    void *keys;             /* device memory of `layers` */
+    int32_t *staging;       /* host copy of device_staging: tokens, positions, two cu_seqlens */
     void *device_staging, *device_logits;
 };
 
@@ -77,17 +77,21 @@ ott_status model_cache_extend(model_cache *c, const int32_t *tokens, int64_t cou
 
 /* ---- opening ---- */
 
-static ott_status open_keys(model_cache *c) {
-    const model_options *o = &c->m->options;
-    int64_t columns = o->kv_heads * model_head_width(o),
-            part = c->capacity * columns * dtype_bytes(c->m->activation);
-    TRY(mem_alloc_array(c->device->account, MEM_OTHER, o->layers, sizeof *c->layers, "key cache",
-                        &c->layers));
-    TRY(device_allocate(c->device, MEM_STEP, 2 * o->layers * part, "key cache", &c->keys));
-    for (int64_t i = 0; i < o->layers; i++) {
-        char *place = (char *)c->keys + 2 * i * part;
-        c->layers[i].k = tensor_matrix(place, c->m->activation, c->capacity, columns);
-        c->layers[i].v = tensor_matrix(place + part, c->m->activation, c->capacity, columns);
+static int64_t layer_bytes(const model_cache *c, int64_t layer) {
+    block *b = &c->m->blocks[layer];
+    int64_t bytes = b->mixer->cache_bytes(block_mixer(b), c->m->activation, c->capacity);
+    return backend_align(c->device->can, bytes);
+}
+
+static ott_status open_layers(model_cache *c) {
+    int64_t layers = c->m->options.layers, bytes = 0;
+    for (int64_t i = 0; i < layers; i++) bytes += layer_bytes(c, i);
+    TRY(mem_alloc_array(c->device->account, MEM_OTHER, layers, sizeof *c->layers, "key cache", &c->layers));
+    TRY(device_allocate(c->device, MEM_STEP, bytes, "key cache", &c->keys));
+    char *place = c->keys;
+    for (int64_t i = 0; i < layers; i++) {
+        c->layers[i] = (sequence_cache){.data = place, .capacity = c->capacity};
+        place += layer_bytes(c, i);
     }
     return OTT_OK;
 }
@@ -110,7 +114,7 @@ static ott_status open_cache_plans(model_cache *c) {
 
 static ott_status open_cache_buffers(model_cache *c) {
     TRY(model_slot_open(c->m, &c->slot));
-    TRY(open_keys(c));
+    TRY(open_layers(c));
     int64_t bytes = 4 * (2 * CACHE_CHUNK + 2);
     TRY(mem_alloc(c->device->account, MEM_DATA, bytes, "chunk of tokens", &c->staging));
     TRY(device_allocate(c->device, MEM_DATA, bytes, "chunk of tokens", &c->device_staging));

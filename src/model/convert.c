@@ -93,7 +93,7 @@ static ott_status convert_linear(conversion *c, const model_module *e) {
         TRY(note_verdict(c, l, &v));
         recipe_compile(v.recipe, c->m->activation, &spec);
         if (e->role == ROLE_ROUTER) recipe_compile(recipe_high_precision(OTT_F32), OTT_F32, &spec);
-        TRY(e->rank == 3 ? convert_expert_weights(c, l, &spec) : check_rank_part(o, l, &spec));
+        TRY(e->of_experts ? convert_expert_weights(c, l, &spec) : check_rank_part(o, l, &spec));
         l->source.requantizes = c->m->store.options.regather_for_backward;
         TRY(linear_set_spec(l, c->m->device, &spec));
     }
@@ -248,7 +248,7 @@ ott_status model_convert(model *m, const convert_options *o, convert_summary *ou
     mem_free(account, c.wanted);
     if (status == OTT_OK) status = judge_other_stages(&c);
     for (int64_t i = 0; i < m->options.layers; i++)
-        if (m->blocks[i].ffn) m->blocks[i].ffn->store_inputs(&m->blocks[i], o->store_mlp_inputs);
+        if (m->blocks[i].ffn) m->blocks[i].ffn->store_inputs(block_ffn(&m->blocks[i]), o->store_mlp_inputs);
     if (status == OTT_OK) status = set_smooth(m, o->smooth_mlp);
     if (out) *out = c.summary;
     if (status == OTT_OK) status = check_reach(o, &c.summary);

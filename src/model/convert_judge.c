@@ -128,7 +128,7 @@ ott_status convert_judge(const convert_options *o, const model_module *e, int64_
     const candidate c = {o, e, layers, high_precision};
     *out = (convert_verdict){.recipe = o->recipe};
     if (!recipe_gemm_is_fp8(o->recipe, GEMM_COUNT)) return OTT_OK;
-    bool is_reached = o->for_storage ? e->role != ROLE_ROUTER : o->experts && e->rank == 3;
+    bool is_reached = o->for_storage ? e->role != ROLE_ROUTER : o->experts && e->of_experts;
     if (modules_is_mixture(e->role) && !is_reached)
         keep(&c, out, CONVERT_KEPT_EXPERTS,
              o->experts ? "routers and shared experts stay in high precision"

@@ -1,6 +1,7 @@
 /* model/ffn: the kinds of feed-forward. */
 #include "model/ffn.h"
-#include "model/block.h"
+#include "model/model.h"
+#include <stddef.h>
 
 /* ---- the dense MLP ---- */
 
@@ -14,54 +15,36 @@ static bool has_mlp(const model_options *o, module_role role) {
     }
 }
 
+static activate_kind function_of(family_mlp m) {
+    if (m == FAMILY_MLP_RELU) return ACTIVATE_RELU;
+    return m == FAMILY_MLP_GELU_ERF || m == FAMILY_MLP_GEGLU_ERF ? ACTIVATE_GELU_ERF : ACTIVATE_GELU_TANH;
+}
+
+static void prepare_mlp(model *m, ffn_layer f) {
+    f.mlp->activates = model_mlp(&m->options) != FAMILY_MLP_SWIGLU;
+    f.mlp->function = function_of(model_mlp(&m->options));
+}
+
 /* Only FP8 layers can keep gate's and up's outputs in FP8. */
-static void store_mlp_inputs(block *b, bool store) {
-    mlp *f = &b->mlp;
-    f->stores_fp8 = store && (f->gate_up.weight ? f->gate_up : f->up).spec.fp8;
-}
-
-static ott_status connect_mlp(block *b) {
-    return mlp_connect(&b->mlp, &b->mlp_input, &b->grad_mlp);
-}
-
-static ott_status forward_mlp(exec *cx, block *b, block_saved *s) {
-    return mlp_forward(cx, &b->mlp, &s->n2, &s->mlp);
-}
-
-static ott_status activate_mlp(exec *cx, block *b, block_saved *s) {
-    return mlp_activate(cx, &b->mlp, &s->mlp);
-}
-
-static ott_status project_mlp(exec *cx, block *b, block_saved *s, const tensor *out) {
-    return mlp_project(cx, &b->mlp, &s->mlp, out);
-}
-
-static ott_status keep_mlp(exec *cx, block *b, block_saved *s) {
-    return mlp_keep(cx, &b->mlp, &s->mlp);
-}
-
-static ott_status keep_mlp_products(exec *cx, block_saved *s) {
-    return activation_close(cx, &s->mlp.y);
-}
-
-static ott_status discard_mlp(exec *cx, block_saved *s) {
-    return mlp_discard(cx, &s->mlp);
-}
-
-static ott_status backward_mlp(exec *cx, block *b, block_saved *s, const activation *g, const tensor *dn2) {
-    return mlp_backward(cx, &b->mlp, &s->mlp, &s->n2, g, dn2);
+static void store_mlp_inputs(ffn_layer f, bool store) {
+    f.mlp->stores_fp8 = store && (f.mlp->gate_up.weight ? f.mlp->gate_up : f.mlp->up).spec.fp8;
 }
 
 const ffn_kind ffn_mlp = {.has = has_mlp,
+                          .at = {[ROLE_GATE_UP] = offsetof(mlp, gate_up),
+                                 [ROLE_GATE] = offsetof(mlp, gate),
+                                 [ROLE_UP] = offsetof(mlp, up),
+                                 [ROLE_DOWN] = offsetof(mlp, down)},
+                          .prepare = prepare_mlp,
                           .store_inputs = store_mlp_inputs,
-                          .connect = connect_mlp,
-                          .forward = forward_mlp,
-                          .activate = activate_mlp,
-                          .project = project_mlp,
-                          .keep = keep_mlp,
-                          .keep_products = keep_mlp_products,
-                          .discard = discard_mlp,
-                          .backward = backward_mlp};
+                          .connect = mlp_connect,
+                          .forward = mlp_forward,
+                          .activate = mlp_activate,
+                          .project = mlp_project,
+                          .keep = mlp_keep,
+                          .keep_products = mlp_keep_products,
+                          .discard = mlp_discard,
+                          .backward = mlp_backward};
 
 /* ---- the mixture of experts ---- */
 
@@ -78,50 +61,33 @@ static bool has_moe(const model_options *o, module_role role) {
     }
 }
 
+static void prepare_moe(model *m, ffn_layer f) {
+    f.moe->options = &m->options.moe;
+    f.moe->ranks = m->options.expert_ranks ? &m->expert_ranks : NULL;
+    f.moe->token_ranks = m->options.context_ranks;
+    f.moe->sequence_ranks = model_tensor_ranks(m);
+}
+
 /* Only the shared experts can keep the outputs of gate and up in FP8 for backward. */
-static void store_moe_inputs(block *b, bool store) {
-    b->moe.shared.stores_fp8 = store && b->moe.shared.gate.spec.fp8;
-}
-
-static ott_status connect_moe(block *b) {
-    return moe_connect(&b->moe, &b->mlp_input, &b->grad_mlp);
-}
-
-static ott_status forward_moe(exec *cx, block *b, block_saved *s) {
-    return moe_forward(cx, &b->moe, &s->n2, &s->moe);
-}
-
-static ott_status activate_moe(exec *cx, block *b, block_saved *s) {
-    return moe_activate(cx, &b->moe, &s->moe);
-}
-
-static ott_status project_moe(exec *cx, block *b, block_saved *s, const tensor *out) {
-    return moe_project(cx, &b->moe, &s->moe, out);
-}
-
-static ott_status keep_moe(exec *cx, block *b, block_saved *s) {
-    return moe_keep(cx, &b->moe, &s->moe);
-}
-
-static ott_status keep_moe_products(exec *cx, block_saved *s) {
-    return moe_keep_products(cx, &s->moe);
-}
-
-static ott_status discard_moe(exec *cx, block_saved *s) {
-    return moe_discard(cx, &s->moe);
-}
-
-static ott_status backward_moe(exec *cx, block *b, block_saved *s, const activation *g, const tensor *dn2) {
-    return moe_backward(cx, &b->moe, &s->moe, &s->n2, g, dn2);
+static void store_moe_inputs(ffn_layer f, bool store) {
+    f.moe->shared.stores_fp8 = store && f.moe->shared.gate.spec.fp8;
 }
 
 const ffn_kind ffn_moe = {.has = has_moe,
+                          .at = {[ROLE_ROUTER] = offsetof(moe, router),
+                                 [ROLE_EXPERT_GATE] = offsetof(moe, gate),
+                                 [ROLE_EXPERT_UP] = offsetof(moe, up),
+                                 [ROLE_EXPERT_DOWN] = offsetof(moe, down),
+                                 [ROLE_SHARED_GATE] = offsetof(moe, shared.gate),
+                                 [ROLE_SHARED_UP] = offsetof(moe, shared.up),
+                                 [ROLE_SHARED_DOWN] = offsetof(moe, shared.down)},
+                          .prepare = prepare_moe,
                           .store_inputs = store_moe_inputs,
-                          .connect = connect_moe,
-                          .forward = forward_moe,
-                          .activate = activate_moe,
-                          .project = project_moe,
-                          .keep = keep_moe,
-                          .keep_products = keep_moe_products,
-                          .discard = discard_moe,
-                          .backward = backward_moe};
+                          .connect = moe_connect,
+                          .forward = moe_forward,
+                          .activate = moe_activate,
+                          .project = moe_project,
+                          .keep = moe_keep,
+                          .keep_products = moe_keep_products,
+                          .discard = moe_discard,
+                          .backward = moe_backward};

@@ -1,40 +1,59 @@
 /*
  * model/ffn: the kinds of feed-forward that a block can have, as tables of functions. Blocks of one model may
- * have different kinds (model_options.ffn). To add a kind, add its structs to the unions of model/block.h,
- * its roles to model/modules.h, and a table here.
+ * have different kinds (model_options.ffn). To add a kind, add its layer in src/nn, its roles to
+ * model/modules.h, its name to FFN_KINDS, and a table in ffn.c.
  */
 #ifndef MODEL_FFN_H
 #define MODEL_FFN_H
 
 #include "model/modules.h"
-#include "nn/activation.h"
+#include "nn/mlp.h"
+#include "nn/moe/moe.h"
 
-struct block;
-struct block_saved;
+struct model;
 
-/* Functions of one kind of feed-forward. They read s->n2 and keep their tensors in *s. */
+/* The kinds: the dense MLP (nn/mlp) and the mixture of experts (nn/moe/moe). As MIXER_KINDS in model/mixer.h. */
+#define FFN_KINDS(X) X(mlp) X(moe)
+
+/* Pointers to a feed-forward's layer, and to the tensors that its forward saves; transparent unions
+   (model/mixer.h). */
+#define LAYER(kind) kind *kind;
+typedef union ffn_layer {
+    FFN_KINDS(LAYER)
+} ffn_layer __attribute__((transparent_union));
+#undef LAYER
+
+#define SAVED(kind) kind##_saved *kind;
+typedef union ffn_saved {
+    FFN_KINDS(SAVED)
+} ffn_saved __attribute__((transparent_union));
+#undef SAVED
+
+/* Functions of one kind of feed-forward; nn/mlp.h describes them. */
 struct ffn_kind {
     /* True if this kind has a module with this role, for a model with these options. */
     bool (*has)(const model_options *o, module_role role);
+    int64_t at[ROLE_COUNT]; /* byte offset of each role's layer in the feed-forward's layer */
+    /* Sets the options of the feed-forward, before its linear layers are set. */
+    void (*prepare)(struct model *m, ffn_layer f);
     /* store: FP8 gate and up layers keep their outputs in FP8 for backward. Call it before `connect`. */
-    void (*store_inputs)(struct block *b, bool store);
-    ott_status (*connect)(struct block *b); /* adds its layers' specs to mlp_input and grad_mlp of block b */
+    void (*store_inputs)(ffn_layer f, bool store);
+    ott_status (*connect)(ffn_layer f, activation_specs *input, activation_specs *grad_output);
     /* Forward in three steps: first GEMMs; activation function; last GEMM, which writes out[T,D]. */
-    ott_status (*forward)(exec *cx, struct block *b, struct block_saved *s);
-    ott_status (*activate)(exec *cx, struct block *b, struct block_saved *s);
-    ott_status (*project)(exec *cx, struct block *b, struct block_saved *s, const tensor *out);
+    ott_status (*forward)(exec *cx, ffn_layer f, const activation *x, ffn_saved s);
+    ott_status (*activate)(exec *cx, ffn_layer f, ffn_saved s);
+    ott_status (*project)(exec *cx, ffn_layer f, ffn_saved s, const tensor *out);
     /* Close tensors after forward. `keep` closes the tensors that backward does not read. `keep_products`
        closes only the output of `activate`. `discard` closes all. */
-    ott_status (*keep)(exec *cx, struct block *b, struct block_saved *s);
-    ott_status (*keep_products)(exec *cx, struct block_saved *s);
-    ott_status (*discard)(exec *cx, struct block_saved *s);
-    /* g: the gradient of `out`. Writes dn2[T,D], the gradient of n2, and adds to the gradients of the
-       weights. Closes the feed-forward's tensors in *s. */
-    ott_status (*backward)(exec *cx, struct block *b, struct block_saved *s, const activation *g,
-                           const tensor *dn2);
+    ott_status (*keep)(exec *cx, ffn_layer f, ffn_saved s);
+    ott_status (*keep_products)(exec *cx, ffn_saved s);
+    ott_status (*discard)(exec *cx, ffn_saved s);
+    ott_status (*backward)(exec *cx, ffn_layer f, ffn_saved s, const activation *x, const activation *g,
+                           const tensor *dx);
 };
 
-extern const ffn_kind ffn_mlp; /* the dense MLP (nn/mlp) */
-extern const ffn_kind ffn_moe; /* the mixture of experts (nn/moe/moe) */
+#define TABLE(kind) extern const ffn_kind ffn_##kind;
+FFN_KINDS(TABLE)
+#undef TABLE
 
 #endif

@@ -42,7 +42,7 @@ static ott_status draw_named(initializing *w, draw_distribution s, const char *n
 static ott_status fill_part(initializing *w, const model_module *e, int64_t matrix, const module_part *part) {
     char name[MODULES_NAME_BYTES], weight[MODULES_NAME_BYTES + 8];
     const parameter *p = e->weight;
-    if (p->rank == 3)
+    if (p->of_experts)
         modules_matrix_name(w->m->options.family, part->role, NAMING_HUGGING_FACE, e->layer, matrix, name);
     else
         modules_name(w->m->options.family, part->role, NAMING_HUGGING_FACE, e->layer, name);

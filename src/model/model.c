@@ -29,7 +29,7 @@ static void add_to_block(block *b, parameter *p) {
    or rows; in a fused projection, the rows of q, k and v separately. A vector's elements count as rows. */
 static void split_parameter(const model *m, const model_module *e, parameter_split split, parameter *p) {
     const group *ranks = m->options.tensor_ranks, *experts = m->options.expert_ranks;
-    if (experts && p->rank == 3) {
+    if (experts && p->of_experts) {
         parameter_split_rows(p, &p->rows, 1, experts->rank, experts->size);
         return;
     }
@@ -60,7 +60,7 @@ typedef struct declared_parameter {
     int rank;
     const int64_t *shape;
     parameter_split split;
-    bool of_adapter;
+    bool of_adapter, of_experts;
 } declared_parameter;
 
 /* Declares the next parameter, "<module>.<kind>". */
@@ -68,7 +68,7 @@ static ott_status declare_parameter(model *m, const model_module *e, bool is_her
                                     parameter **out) {
     TRY(take_parameter(m, is_here, out));
     parameter *p = *out;
-    *p = parameter_of_shape(d.rank, d.shape);
+    *p = d.of_experts ? parameter_of_experts(d.shape) : parameter_of_shape(d.rank, d.shape);
     p->adds_often = d.rank == 1 || e->layer == MODULES_OUTSIDE;
     p->is_hidden = d.rank > 1 && e->layer != MODULES_OUTSIDE;
     p->frozen = !d.of_adapter && is_frozen(m, e, d.kind);
@@ -103,13 +103,15 @@ static ott_status declare_adapter(model *m, model_module *e, bool is_here) {
     const parameter_split by_rows = split_as(e->split, PARAMETER_ROWS);
     const parameter_split by_columns = split_as(e->split, PARAMETER_COLUMNS);
     if (!adapters_has(&m->options.adapter, e)) return OTT_OK;
-    TRY(declare_parameter(m, e, is_here, (declared_parameter){"lora_A.weight", 2, a, by_columns, true},
+    TRY(declare_parameter(m, e, is_here,
+                          (declared_parameter){"lora_A.weight", 2, a, by_columns, .of_adapter = true},
                           &e->lora_a));
-    TRY(declare_parameter(m, e, is_here, (declared_parameter){"lora_B.weight", 2, b, by_rows, true},
-                          &e->lora_b));
+    TRY(declare_parameter(
+        m, e, is_here, (declared_parameter){"lora_B.weight", 2, b, by_rows, .of_adapter = true}, &e->lora_b));
     if (!m->options.adapter.decomposed) return OTT_OK;
     return declare_parameter(m, e, is_here,
-                             (declared_parameter){"lora_magnitude_vector", 1, b, by_rows, true}, &e->lora_m);
+                             (declared_parameter){"lora_magnitude_vector", 1, b, by_rows, .of_adapter = true},
+                             &e->lora_m);
 }
 
 static ott_status declare_parameters(model *m, model_module *e, bool is_here) {
@@ -118,19 +120,15 @@ static ott_status declare_parameters(model *m, model_module *e, bool is_here) {
         e->weight = m->all_modules.items[0].weight; /* the embedding's weight */
     else
         TRY(declare_parameter(
-            m, e, is_here, (declared_parameter){"weight", e->rank, e->shape, e->split, false}, &e->weight));
+            m, e, is_here,
+            (declared_parameter){"weight", e->rank, e->shape, e->split, .of_experts = e->of_experts},
+            &e->weight));
     if (e->has_bias)
         TRY(declare_parameter(m, e, is_here,
                               (declared_parameter){modules_bias_name(e), 1, e->shape,
-                                                   split_as(e->split, PARAMETER_ROWS), false},
+                                                   .split = split_as(e->split, PARAMETER_ROWS)},
                               &e->bias));
     return declare_adapter(m, e, is_here);
-}
-
-static tensor_ranks ranks_of(const model *m) {
-    return (tensor_ranks){.group = m->options.tensor_ranks,
-                          .sequence = m->options.sequence_parallel,
-                          .codes_alike = !m->device->can->contiguous_contraction};
 }
 
 static bool is_of_latent(module_role role) {
@@ -155,12 +153,12 @@ static group *ranks_of_norm(const model *m, module_role role) {
 static ott_status bind_module(model *m, model_module *e) {
     const model_options *o = &m->options;
     char *owner = e->layer == MODULES_OUTSIDE ? (char *)m : (char *)&m->blocks[e->layer];
-    void *layer = owner + modules_offset(e->role);
+    void *layer = owner + modules_offset(o, e->layer, e->role);
     switch (e->kind) {
     case MODULE_EMBEDDING:
         e->embedding = layer;
         *e->embedding = (embedding){e->name, e->weight, o->has_padding && e->role == ROLE_EMBEDDING,
-                                    o->padding, ranks_of(m)};
+                                    o->padding, model_tensor_ranks(m)};
         break;
     case MODULE_NORM:
         e->norm = layer;
@@ -178,7 +176,7 @@ static ott_status bind_module(model *m, model_module *e) {
         *e->linear = (linear){.name = e->name,
                               .in = e->weight->local.columns,
                               .out = e->weight->local.rows,
-                              .ranks = e->split == PARAMETER_FULL ? (tensor_ranks){0} : ranks_of(m),
+                              .ranks = e->split == PARAMETER_FULL ? (tensor_ranks){0} : model_tensor_ranks(m),
                               .row_ranks = o->context_ranks,
                               .split = e->split,
                               .weight = e->weight,
@@ -190,56 +188,17 @@ static ott_status bind_module(model *m, model_module *e) {
     return OTT_OK;
 }
 
-/* Returns RoPE's tables for a layer; NULL: no RoPE. Sliding-window layers may have their own tables. */
-static const rope *rope_of(const model *m, bool sees_all) {
-    const family *f = m->options.family;
-    if (f->learned_positions || (sees_all && f->rope_in_windows)) return NULL;
-    return !sees_all && m->options.local_theta > 0 ? &m->local_rope : &m->rope;
-}
-
-/* Factor of attention scores in this layer; 0: the default. With MLA and YaRN it includes YaRN's mscale. */
-static float attention_scale(const model_options *o, int64_t layer) {
-    double mscale = o->rope.mscale_all_dim, by = 1;
-    bool is_stretched = o->latent.key_rank > 0 && o->rope.kind == ROPE_YARN && mscale != 0;
-    if (!is_stretched && !o->scales_by_layer && model_head_width(o) == o->head_dim)
-        return o->attention_multiplier;
-    if (is_stretched) by = rope_mscale(&o->rope, mscale) * rope_mscale(&o->rope, mscale);
-    if (o->scales_by_layer) by /= (double)(layer + 1);
-    double root = sqrt((double)o->head_dim);
-    return (float)(by * (o->attention_multiplier != 0 ? (double)o->attention_multiplier : 1 / root));
-}
-
-static activate_kind function_of(family_mlp m) {
-    if (m == FAMILY_MLP_RELU) return ACTIVATE_RELU;
-    return m == FAMILY_MLP_GELU_ERF || m == FAMILY_MLP_GEGLU_ERF ? ACTIVATE_GELU_ERF : ACTIVATE_GELU_TANH;
-}
-
 static void prepare_blocks(model *m) {
     const model_options *o = &m->options;
-    int64_t ranks = o->tensor_ranks ? o->tensor_ranks->size : 1;
     for (int64_t i = 0; i < o->layers; i++) {
+        block *b = &m->blocks[i];
         if (!pipeline_has_layer(o->stage, o->layers, i)) continue;
-        bool sees_all = model_has_full_attention(o, i);
-        m->blocks[i].ffn = modules_ffn(o, i);
-        m->blocks[i].mlp.activates = model_mlp(o) != FAMILY_MLP_SWIGLU;
-        m->blocks[i].mlp.function = function_of(model_mlp(o));
-        m->blocks[i].multiplier = o->residual_multiplier;
-        if (m->blocks[i].ffn == &ffn_moe) {
-            m->blocks[i].moe.options = &m->options.moe;
-            m->blocks[i].moe.ranks = o->expert_ranks ? &m->expert_ranks : NULL;
-            m->blocks[i].moe.token_ranks = o->context_ranks;
-            m->blocks[i].moe.sequence_ranks = ranks_of(m);
-        }
-        m->blocks[i].parallel_residual = o->family->norms == FAMILY_NORMS_SHARED;
-        m->blocks[i].attention = (attention){.heads = o->heads / ranks,
-                                             .kv_heads = o->kv_heads / ranks,
-                                             .head_dim = model_head_width(o),
-                                             .latent = {.shape = o->latent},
-                                             .softcap = o->attention_softcap,
-                                             .scale = attention_scale(o, i),
-                                             .window = sees_all ? 0 : o->window,
-                                             .rope = rope_of(m, sees_all),
-                                             .context = o->context_ranks};
+        b->mixer = modules_mixer(o, i);
+        b->ffn = modules_ffn(o, i);
+        b->multiplier = o->residual_multiplier;
+        b->parallel_residual = o->family->norms == FAMILY_NORMS_SHARED;
+        b->mixer->prepare(m, i, block_mixer(b));
+        b->ffn->prepare(m, block_ffn(b));
     }
 }
 
@@ -436,17 +395,20 @@ int64_t model_matmul_weights(const model *m) {
     for (int i = 0; i < m->all_modules.count; i++) {
         const model_module *e = &m->all_modules.items[i];
         if (e->kind != MODULE_LINEAR) continue;
-        int64_t used = e->rank == 3 ? m->options.moe.choices * e->shape[1] : e->shape[0];
+        int64_t used = e->of_experts ? m->options.moe.choices * e->shape[1] : e->shape[0];
         count += used * e->shape[e->rank - 1];
     }
     return count;
 }
 
+double model_mixer_flops(const model_options *o, int64_t seq_len) {
+    double sum = 0;
+    for (int64_t i = 0; i < o->layers; i++) sum += modules_mixer(o, i)->flops(o, seq_len);
+    return sum;
+}
+
 double model_flops_per_token(const model *m, int64_t seq_len) {
-    const model_options *o = &m->options;
-    int64_t widths = o->head_dim + model_value_width(o);
-    return 6.0 * (double)model_matmul_weights(m) +
-           6.0 * (double)(o->layers * o->heads * widths) * (double)seq_len;
+    return 6.0 * (double)model_matmul_weights(m) + model_mixer_flops(&m->options, seq_len);
 }
 
 linear *model_next_linear(const model *m, int *at) {

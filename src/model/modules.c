@@ -1,6 +1,5 @@
 /* model/modules: the table of roles, and the module list created from it. */
 #include "model/modules.h"
-#include "model/ffn.h"
 #include "model/model.h"
 #include <inttypes.h>
 #include <stddef.h>
@@ -29,22 +28,27 @@ typedef enum extent {
     POSITIONS
 } extent;
 
+/* Which struct has a role's layer: model; block; or the layer of a block's mixer or feed-forward. Of the last
+   two the kind says which roles it has (mixer_kind.has) and where the role's layer is (mixer_kind.at). */
+typedef enum role_owner { OF_MODEL, OF_BLOCK, OF_MIXER, OF_FFN } role_owner;
+
 typedef struct role_row {
     module_kind kind;
-    bool in_block, in_ffn; /* in_ffn: exists only if ffn_kind.has says so */
-    size_t offset;         /* the result of modules_offset */
-    extent rows, columns;  /* axes of the weight; a norm has only columns */
-    bool is_qkv;           /* projection of q, k or v: has a bias if options.qkv_bias */
-    module_role part;      /* fused projection: the first fused role; the others follow it */
+    role_owner owner;
+    size_t offset;        /* of OF_MODEL and OF_BLOCK: the result of modules_offset */
+    extent rows, columns; /* axes of the weight; a norm has only columns */
+    bool is_qkv;          /* projection of q, k or v: has a bias if options.qkv_bias */
+    module_role part;     /* fused projection: the first fused role; the others follow it */
     int parts;
     module_start start;
-    bool is_expert_weight;          /* the weight has one matrix for each expert */
+    bool of_experts;                /* the weight has one matrix for each expert */
     const char *name[NAMING_COUNT]; /* names without the block's name */
 } role_row;
 
-#define IN_MODEL(member) .offset = offsetof(model, member)
-#define IN_BLOCK(member) .in_block = true, .offset = offsetof(block, member)
-#define IN_FFN(member)   .in_ffn = true, IN_BLOCK(member)
+#define IN_MODEL(member) OF_MODEL, offsetof(model, member)
+#define IN_BLOCK(member) OF_BLOCK, offsetof(block, member)
+#define IN_MIXER         OF_MIXER, 0
+#define IN_FFN           OF_FFN, 0
 
 static const role_row role_rows[ROLE_COUNT] = {
     [ROLE_EMBEDDING] = {MODULE_EMBEDDING, IN_MODEL(embedding), VOCAB, DIM, .start = START_EMBEDDING,
@@ -54,62 +58,61 @@ static const role_row role_rows[ROLE_COUNT] = {
                                           "pos_embeddings"}},
     [ROLE_ATTENTION_NORM] = {MODULE_NORM, IN_BLOCK(attention_norm), NONE, DIM,
                              .name = {"input_layernorm", "attention_norm", "attention_norm"}},
-    [ROLE_QKV] = {MODULE_LINEAR, IN_BLOCK(attention.qkv), QUERY_KEY_VALUE, DIM, true, ROLE_Q, 3,
+    [ROLE_QKV] = {MODULE_LINEAR, IN_MIXER, QUERY_KEY_VALUE, DIM, true, ROLE_Q, 3,
                   .name = {"self_attn.qkv_proj", "attention.qkv_proj", "attention.wqkv"}},
-    [ROLE_Q] = {MODULE_LINEAR, IN_BLOCK(attention.q), QUERY, DIM, true,
+    [ROLE_Q] = {MODULE_LINEAR, IN_MIXER, QUERY, DIM, true,
                 .name = {"self_attn.q_proj", "attention.q_proj", "attention.wq"}},
-    [ROLE_K] = {MODULE_LINEAR, IN_BLOCK(attention.k), KEY, DIM, true,
+    [ROLE_K] = {MODULE_LINEAR, IN_MIXER, KEY, DIM, true,
                 .name = {"self_attn.k_proj", "attention.k_proj", "attention.wk"}},
-    [ROLE_V] = {MODULE_LINEAR, IN_BLOCK(attention.v), KEY, DIM, true,
+    [ROLE_V] = {MODULE_LINEAR, IN_MIXER, KEY, DIM, true,
                 .name = {"self_attn.v_proj", "attention.v_proj", "attention.wv"}},
-    [ROLE_Q_A] = {MODULE_LINEAR, IN_BLOCK(attention.latent.query.a), QUERY_LATENT, DIM, true,
+    [ROLE_Q_A] = {MODULE_LINEAR, IN_MIXER, QUERY_LATENT, DIM, true,
                   .name = {"self_attn.q_a_proj", "attention.q_a_proj", "attention.wq_a"}},
-    [ROLE_Q_A_NORM] = {MODULE_NORM, IN_BLOCK(attention.latent.query.norm), NONE, QUERY_LATENT,
+    [ROLE_Q_A_NORM] = {MODULE_NORM, IN_MIXER, NONE, QUERY_LATENT,
                        .name = {"self_attn.q_a_layernorm", "attention.q_a_norm", "attention.q_norm"}},
-    [ROLE_Q_B] = {MODULE_LINEAR, IN_BLOCK(attention.latent.query.b), QUERY, QUERY_LATENT,
+    [ROLE_Q_B] = {MODULE_LINEAR, IN_MIXER, QUERY, QUERY_LATENT,
                   .name = {"self_attn.q_b_proj", "attention.q_b_proj", "attention.wq_b"}},
-    [ROLE_KV_A] = {MODULE_LINEAR, IN_BLOCK(attention.latent.key.a), KEY_LATENT_MORE, DIM, true,
+    [ROLE_KV_A] = {MODULE_LINEAR, IN_MIXER, KEY_LATENT_MORE, DIM, true,
                    .name = {"self_attn.kv_a_proj_with_mqa", "attention.kv_a_proj", "attention.wkv_a"}},
-    [ROLE_KV_A_NORM] = {MODULE_NORM, IN_BLOCK(attention.latent.key.norm), NONE, KEY_LATENT,
+    [ROLE_KV_A_NORM] = {MODULE_NORM, IN_MIXER, NONE, KEY_LATENT,
                         .name = {"self_attn.kv_a_layernorm", "attention.kv_a_norm", "attention.kv_norm"}},
-    [ROLE_KV_B] = {MODULE_LINEAR, IN_BLOCK(attention.latent.key.b), KEY_VALUE, KEY_LATENT,
+    [ROLE_KV_B] = {MODULE_LINEAR, IN_MIXER, KEY_VALUE, KEY_LATENT,
                    .name = {"self_attn.kv_b_proj", "attention.kv_b_proj", "attention.wkv_b"}},
-    [ROLE_Q_NORM] = {MODULE_NORM, IN_BLOCK(attention.q_norm), NONE, HEAD,
+    [ROLE_Q_NORM] = {MODULE_NORM, IN_MIXER, NONE, HEAD,
                      .name = {"self_attn.q_norm", "attention.q_norm", "attention.q_norm"}},
-    [ROLE_K_NORM] = {MODULE_NORM, IN_BLOCK(attention.k_norm), NONE, HEAD,
+    [ROLE_K_NORM] = {MODULE_NORM, IN_MIXER, NONE, HEAD,
                      .name = {"self_attn.k_norm", "attention.k_norm", "attention.k_norm"}},
-    [ROLE_O] = {MODULE_LINEAR, IN_BLOCK(attention.o), DIM, HEAD_OUTPUTS, .start = START_RESIDUAL,
+    [ROLE_O] = {MODULE_LINEAR, IN_MIXER, DIM, HEAD_OUTPUTS, .start = START_RESIDUAL,
                 .name = {"self_attn.o_proj", "attention.o_proj", "attention.wo"}},
     [ROLE_ATTENTION_POST_NORM] = {MODULE_NORM, IN_BLOCK(attention_post_norm), NONE, DIM,
                                   .name = {"post_attention_layernorm", "attention_post_norm",
                                            "attention_post_norm"}},
     [ROLE_MLP_NORM] = {MODULE_NORM, IN_BLOCK(mlp_norm), NONE, DIM,
                        .name = {"post_attention_layernorm", "mlp_norm", "ffn_norm"}},
-    [ROLE_GATE_UP] = {MODULE_LINEAR, IN_FFN(mlp.gate_up), TWICE_HIDDEN, DIM, false, ROLE_GATE, 2,
+    [ROLE_GATE_UP] = {MODULE_LINEAR, IN_FFN, TWICE_HIDDEN, DIM, false, ROLE_GATE, 2,
                       .name = {"mlp.gate_up_proj", "mlp.gate_up_proj", "feed_forward.w13"}},
-    [ROLE_GATE] = {MODULE_LINEAR, IN_FFN(mlp.gate), HIDDEN, DIM,
+    [ROLE_GATE] = {MODULE_LINEAR, IN_FFN, HIDDEN, DIM,
                    .name = {"mlp.gate_proj", "mlp.gate_proj", "feed_forward.w1"}},
-    [ROLE_UP] = {MODULE_LINEAR, IN_FFN(mlp.up), HIDDEN, DIM, .start = START_INSIDE,
+    [ROLE_UP] = {MODULE_LINEAR, IN_FFN, HIDDEN, DIM, .start = START_INSIDE,
                  .name = {"mlp.up_proj", "mlp.up_proj", "feed_forward.w3"}},
-    [ROLE_DOWN] = {MODULE_LINEAR, IN_FFN(mlp.down), DIM, HIDDEN, .start = START_RESIDUAL,
+    [ROLE_DOWN] = {MODULE_LINEAR, IN_FFN, DIM, HIDDEN, .start = START_RESIDUAL,
                    .name = {"mlp.down_proj", "mlp.down_proj", "feed_forward.w2"}},
-    [ROLE_ROUTER] = {MODULE_LINEAR, IN_FFN(moe.router), EXPERTS, DIM,
+    [ROLE_ROUTER] = {MODULE_LINEAR, IN_FFN, EXPERTS, DIM,
                      .name = {"mlp.gate", "mlp.router.gate", "moe.router.gate"}},
-    [ROLE_EXPERT_GATE] = {MODULE_LINEAR, IN_FFN(moe.gate), EXPERT_HIDDEN, DIM, .is_expert_weight = true,
+    [ROLE_EXPERT_GATE] = {MODULE_LINEAR, IN_FFN, EXPERT_HIDDEN, DIM, .of_experts = true,
                           .name = {"mlp.experts.gate_proj", "mlp.experts.gate_proj", "moe.experts.w1"}},
-    [ROLE_EXPERT_UP] = {MODULE_LINEAR, IN_FFN(moe.up), EXPERT_HIDDEN, DIM, .start = START_INSIDE,
-                        .is_expert_weight = true,
+    [ROLE_EXPERT_UP] = {MODULE_LINEAR, IN_FFN, EXPERT_HIDDEN, DIM, .start = START_INSIDE, .of_experts = true,
                         .name = {"mlp.experts.up_proj", "mlp.experts.up_proj", "moe.experts.w3"}},
-    [ROLE_EXPERT_DOWN] = {MODULE_LINEAR, IN_FFN(moe.down), DIM, EXPERT_HIDDEN, .start = START_RESIDUAL,
-                          .is_expert_weight = true,
+    [ROLE_EXPERT_DOWN] = {MODULE_LINEAR, IN_FFN, DIM, EXPERT_HIDDEN, .start = START_RESIDUAL,
+                          .of_experts = true,
                           .name = {"mlp.experts.down_proj", "mlp.experts.down_proj", "moe.experts.w2"}},
-    [ROLE_SHARED_GATE] = {MODULE_LINEAR, IN_FFN(moe.shared.gate), SHARED_HIDDEN, DIM,
+    [ROLE_SHARED_GATE] = {MODULE_LINEAR, IN_FFN, SHARED_HIDDEN, DIM,
                           .name = {"mlp.shared_experts.gate_proj", "mlp.shared_expert.gate_proj",
                                    "moe.shared_experts.w1"}},
-    [ROLE_SHARED_UP] = {MODULE_LINEAR, IN_FFN(moe.shared.up), SHARED_HIDDEN, DIM, .start = START_INSIDE,
+    [ROLE_SHARED_UP] = {MODULE_LINEAR, IN_FFN, SHARED_HIDDEN, DIM, .start = START_INSIDE,
                         .name = {"mlp.shared_experts.up_proj", "mlp.shared_expert.up_proj",
                                  "moe.shared_experts.w3"}},
-    [ROLE_SHARED_DOWN] = {MODULE_LINEAR, IN_FFN(moe.shared.down), DIM, SHARED_HIDDEN, .start = START_RESIDUAL,
+    [ROLE_SHARED_DOWN] = {MODULE_LINEAR, IN_FFN, DIM, SHARED_HIDDEN, .start = START_RESIDUAL,
                           .name = {"mlp.shared_experts.down_proj", "mlp.shared_expert.down_proj",
                                    "moe.shared_experts.w2"}},
     [ROLE_MLP_POST_NORM] = {MODULE_NORM, IN_BLOCK(mlp_post_norm), NONE, DIM,
@@ -170,6 +173,11 @@ static bool is_mixture(const model_options *o, int64_t layer) {
     return o->moe.experts > 0 && layer >= o->moe_first && (layer + 1) % o->moe_every == 0;
 }
 
+const mixer_kind *modules_mixer(const model_options *o, int64_t layer) {
+    if (o->mixer) return o->mixer[layer];
+    return o->latent.key_rank > 0 ? &mixer_latent_attention : &mixer_attention;
+}
+
 const ffn_kind *modules_ffn(const model_options *o, int64_t layer) {
     if (o->ffn) return o->ffn[layer];
     return is_mixture(o, layer) ? &ffn_moe : &ffn_mlp;
@@ -184,21 +192,10 @@ static family_norms norms_of(const model_options *o) {
 }
 
 bool modules_has(const model_options *o, int layer, module_role role) {
-    if (role_rows[role].in_ffn) return modules_ffn(o, layer)->has(o, role);
+    if (role_rows[role].owner == OF_MIXER) return modules_mixer(o, layer)->has(o, role);
+    if (role_rows[role].owner == OF_FFN) return modules_ffn(o, layer)->has(o, role);
     switch (role) {
     case ROLE_POSITION_EMBEDDING: return o->family && o->family->learned_positions;
-    case ROLE_QKV: return o->fused_qkv;
-    case ROLE_Q: return !o->fused_qkv && o->latent.query_rank == 0;
-    case ROLE_K:
-    case ROLE_V: return !o->fused_qkv && o->latent.key_rank == 0;
-    case ROLE_Q_A:
-    case ROLE_Q_A_NORM:
-    case ROLE_Q_B: return o->latent.query_rank > 0;
-    case ROLE_KV_A:
-    case ROLE_KV_A_NORM:
-    case ROLE_KV_B: return o->latent.key_rank > 0;
-    case ROLE_Q_NORM:
-    case ROLE_K_NORM: return o->qk_norm;
     case ROLE_ATTENTION_NORM: return norms_of(o) != FAMILY_NORMS_AFTER;
     case ROLE_MLP_NORM: return norms_of(o) != FAMILY_NORMS_AFTER && norms_of(o) != FAMILY_NORMS_SHARED;
     case ROLE_ATTENTION_POST_NORM:
@@ -244,8 +241,12 @@ static parameter_split split_of(const role_row *row) {
     return is_divided(row->columns) ? PARAMETER_COLUMNS : PARAMETER_FULL;
 }
 
-int64_t modules_offset(module_role role) {
-    return (int64_t)role_rows[role].offset;
+int64_t modules_offset(const model_options *o, int layer, module_role role) {
+    const role_row *row = &role_rows[role];
+    if (row->owner == OF_MIXER)
+        return (int64_t)offsetof(block, attention) + modules_mixer(o, layer)->at[role];
+    if (row->owner == OF_FFN) return (int64_t)offsetof(block, mlp) + modules_ffn(o, layer)->at[role];
+    return (int64_t)row->offset;
 }
 
 /* Returns the name of the list of blocks, like "model.layers". */
@@ -257,7 +258,7 @@ static const char *stem_of(const family *f, naming style) {
 const char *modules_name(const family *f, module_role role, naming style, int layer,
                          char out[MODULES_NAME_BYTES]) {
     const char *name = name_inside(f, role, style);
-    if (role_rows[role].in_block)
+    if (role_rows[role].owner != OF_MODEL)
         snprintf(out, MODULES_NAME_BYTES, "%s.%d.%s", stem_of(f, style), layer, name);
     else
         snprintf(out, MODULES_NAME_BYTES, "%s", name);
@@ -305,10 +306,11 @@ model_module modules_describe(const model_options *o, module_role role, int laye
                       .kind = row->kind,
                       .layer = layer,
                       .split = modules_norms_apart(o, role) ? PARAMETER_ROWS : split_of(row),
+                      .of_experts = row->of_experts,
                       .has_bias = has_bias(o, role),
                       .tied = role == ROLE_HEAD && o->tied};
     if (role == ROLE_ROUTER) m.has_bias = m.balances = o->moe.biased;
-    if (row->is_expert_weight) m.shape[m.rank++] = o->moe.experts;
+    if (m.of_experts) m.shape[m.rank++] = o->moe.experts;
     if (row->rows != NONE) m.shape[m.rank++] = length_of(o, row->rows);
     m.shape[m.rank++] = length_of(o, columns_of(o, role));
     return m;
@@ -361,7 +363,7 @@ int modules_parts(const model_options *o, const model_module *m, module_part par
     const role_row *row = &role_rows[m->role];
     int64_t first = 0;
     if (row->parts == 0) {
-        part[0] = (module_part){.role = m->role, .count = m->shape[m->rank == 3]};
+        part[0] = (module_part){.role = m->role, .count = m->shape[m->of_experts]};
         return 1;
     }
     for (int i = 0; i < row->parts; i++) {

@@ -61,6 +61,7 @@ typedef struct model_module {
     /* number of axes and shape of the full weight: [columns], [rows, columns] or [experts, rows, columns] */
     int rank;
     int64_t shape[PARAMETER_RANKS];
+    bool of_experts;       /* the weight has one matrix for each expert */
     parameter_split split; /* how tensor parallelism splits the weight; if by rows, also the bias */
     bool has_bias;         /* true: the module has a bias[rows] */
     bool balances;         /* the bias only affects the choice of experts and has no gradient (DeepSeek-V3) */
@@ -99,7 +100,8 @@ bool modules_norms_apart(const model_options *o, module_role role);
 bool modules_is_mixture(module_role role);
 /* The name of the module's bias: "bias", or "e_score_correction_bias" if m->balances. */
 const char *modules_bias_name(const model_module *m);
-/* The kind of feed-forward of a layer: dense or a mixture of experts. */
+/* The kind of a layer's mixer (model/mixer.h), and of its feed-forward (model/ffn.h). */
+const mixer_kind *modules_mixer(const model_options *o, int64_t layer);
 const ffn_kind *modules_ffn(const model_options *o, int64_t layer);
 /* The rule of a role's initial weights (model/init.h). */
 typedef enum module_start {
@@ -110,8 +112,8 @@ typedef enum module_start {
     START_RESIDUAL /* projections that are added to the residual stream: o and down */
 } module_start;
 module_start modules_start(module_role role);
-/* Byte offset of this role's layer in struct block; for roles outside of blocks, in struct model. */
-int64_t modules_offset(module_role role);
+/* Byte offset of this role's layer in struct block (block `layer`); outside of blocks, in struct model. */
+int64_t modules_offset(const model_options *o, int layer, module_role role);
 
 /* The framework that a module's name comes from. Filters accept the names of all three frameworks. */
 typedef enum naming { NAMING_HUGGING_FACE, NAMING_KEMPNERFORGE, NAMING_TORCHTITAN, NAMING_COUNT } naming;

@@ -10,7 +10,8 @@
 #include "nn/attention/rope.h"
 #include "parallel/pipeline.h"
 
-typedef struct ffn_kind ffn_kind; /* defined in model/ffn.h */
+typedef struct mixer_kind mixer_kind; /* defined in model/mixer.h */
+typedef struct ffn_kind ffn_kind;     /* defined in model/ffn.h */
 
 /* Adapters of linear layers (model/adapters.h). */
 typedef struct adapter_options {
@@ -56,8 +57,9 @@ typedef struct model_options {
     bool tied;            /* true: the output head's weight is the embedding's weight */
     bool qkv_bias, o_bias, mlp_bias;
     bool qk_norm;
-    bool fused_qkv, fused_gate_up; /* true: one projection for q, k and v; one for gate and up */
-    const ffn_kind *const *ffn;    /* [layers] kinds of feed-forward; borrowed; NULL: `moe` decides */
+    bool fused_qkv, fused_gate_up;  /* true: one projection for q, k and v; one for gate and up */
+    const mixer_kind *const *mixer; /* [layers] kinds of mixer; borrowed; NULL: `latent` decides */
+    const ffn_kind *const *ffn;     /* [layers] kinds of feed-forward; borrowed; NULL: `moe` decides */
     /* Every moe_every-th layer has experts, except the first moe_first layers and the layers in `dense`. */
     moe_options moe; /* moe.experts is 0 if all layers are dense */
     int64_t moe_every, moe_first;
@@ -134,7 +136,7 @@ static inline int64_t model_rope_width(const model_options *o) {
 
 /* Fills *out from cfg. Keys override the preset. Other values are derived. Writes all values back to cfg, so
    that the saved configuration is complete. OTT_ERR_CONFIG if values contradict each other. *out borrows
-   lists and strings of cfg. The caller sets groups, stage, ffn and frozen_convert. */
+   lists and strings of cfg. The caller sets groups, stage, mixer, ffn and frozen_convert. */
 ott_status model_options_resolve(config *cfg, model_options *out);
 
 #endif

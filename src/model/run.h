@@ -14,8 +14,7 @@ typedef struct batch {
     tensor token, target; /* i32[T]; tokens with target < 0 are ignored in the loss */
     sequence_metadata at; /* positions and documents; at.cache is not read */
     tensor number; /* i32[2]: the first token's index in the run (exec.token), 64 bits; data NULL: unknown */
-    /* [layers] keys and values of earlier tokens (model/cache.h); only for model_logits; NULL: none */
-    const attention_cache *cache;
+    const sequence_cache *cache; /* [layers] earlier tokens (model/cache.h); for model_logits; NULL: none */
 } batch;
 
 /* The tensors that forward keeps for backward: one slot for each in-flight micro-batch. */

@@ -76,7 +76,7 @@ static ott_status allocate_scales(model *m) {
 
 /* With expert parallelism, expert weights have their own store, because fewer ranks share them. */
 static parameter_store *store_of(model *m, const parameter *p) {
-    return m->options.expert_ranks && p->rank == 3 ? &m->experts : &m->store;
+    return m->options.expert_ranks && p->of_experts ? &m->experts : &m->store;
 }
 
 static store_unit *unit_of(model *m, const model_module *e) {

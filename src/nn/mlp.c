@@ -83,7 +83,7 @@ ott_status mlp_activate(exec *cx, mlp *m, mlp_saved *s) {
     return activation_quantize(cx, &s->y);
 }
 
-ott_status mlp_project(exec *cx, mlp *m, const mlp_saved *s, const tensor *out) {
+ott_status mlp_project(exec *cx, mlp *m, mlp_saved *s, const tensor *out) {
     return linear_forward(cx, &m->down, &s->y, out);
 }
 
@@ -122,6 +122,10 @@ static ott_status restore_inputs(exec *cx, const mlp *m, mlp_saved *s) {
 ott_status mlp_keep(exec *cx, mlp *m, mlp_saved *s) {
     TRY(store_inputs(cx, m, s));
     return activation_keep_for_backward(cx, &s->y, &m->hidden_specs, false);
+}
+
+ott_status mlp_keep_products(exec *cx, mlp_saved *s) {
+    return activation_close(cx, &s->y);
 }
 
 ott_status mlp_discard(exec *cx, mlp_saved *s) {

@@ -39,10 +39,11 @@ ott_status mlp_forward(exec *cx, mlp *m, const activation *x, mlp_saved *s);
 /* Computes y from gate and up; opens y in `s`. */
 ott_status mlp_activate(exec *cx, mlp *m, mlp_saved *s);
 /* out[T,D] = y W_down^T. */
-ott_status mlp_project(exec *cx, mlp *m, const mlp_saved *s, const tensor *out);
+ott_status mlp_project(exec *cx, mlp *m, mlp_saved *s, const tensor *out);
 /* Closes the tensors of `s` that backward does not read. With stores_fp8, gate and up become FP8 copies. */
 ott_status mlp_keep(exec *cx, mlp *m, mlp_saved *s);
-ott_status mlp_discard(exec *cx, mlp_saved *s); /* closes all tensors of `s` */
+ott_status mlp_keep_products(exec *cx, mlp_saved *s); /* closes y */
+ott_status mlp_discard(exec *cx, mlp_saved *s);       /* closes all tensors of `s` */
 /* Computes dx[T,D] and all weight gradients from g, the gradient of out, and the input x. Closes s. */
 ott_status mlp_backward(exec *cx, mlp *m, mlp_saved *s, const activation *x, const activation *g,
                         const tensor *dx);

@@ -50,7 +50,8 @@ typedef struct parameter_shard {
 
 typedef struct parameter {
     const char *name;      /* "model.layers.0.self_attn.q_proj.weight"; borrowed from the model's arena */
-    int rank;              /* 1: a vector of `columns`, 2: a matrix, 3: one matrix for each expert */
+    int rank;              /* number of axes in files: 1: a vector of `columns`, 2: a matrix */
+    bool of_experts;       /* weights of experts, one matrix for each; rank is 3 */
     int64_t experts;       /* number of consecutive matrices of expert weights; else 1 */
     int64_t rows, columns; /* size of the full parameter; rows counts the rows of all experts */
     parameter_part local;  /* position and size of the local part */
@@ -67,12 +68,20 @@ typedef struct parameter {
     parameter_shard shard;
 } parameter;
 
-/* Returns a parameter that is not split, of shape [columns], [rows, columns] or [experts, rows, columns]. */
+/* Returns a parameter that is not split, of shape [columns] or [rows, columns]. */
 static inline parameter parameter_of_shape(int rank, const int64_t *shape) {
-    parameter p = {.rank = rank, .experts = rank == 3 ? shape[0] : 1, .rows = 1, .columns = shape[rank - 1]};
-    for (int i = 0; i < rank - 1; i++) p.rows *= shape[i];
+    parameter p = {.rank = rank, .experts = 1, .rows = rank > 1 ? shape[0] : 1, .columns = shape[rank - 1]};
     p.local = (parameter_part){.rows = p.rows, .columns = p.columns};
     p.decay = p.is_hidden = rank > 1;
+    return p;
+}
+
+/* Returns weights of experts that are not split, of shape [experts, rows, columns]. */
+static inline parameter parameter_of_experts(const int64_t shape[PARAMETER_RANKS]) {
+    parameter p = parameter_of_shape(2, (const int64_t[]){shape[0] * shape[1], shape[2]});
+    p.rank = 3;
+    p.of_experts = true;
+    p.experts = shape[0];
     return p;
 }
 
@@ -83,7 +92,7 @@ static inline ott_dtype parameter_format(const parameter *p, ott_dtype format) {
 
 /* Writes the shape that p has in files: p->rank entries. */
 static inline void parameter_shape(const parameter *p, int64_t shape[PARAMETER_RANKS]) {
-    if (p->rank == 3) shape[0] = p->experts;
+    if (p->of_experts) shape[0] = p->experts;
     if (p->rank > 1) shape[p->rank - 2] = p->rows / p->experts;
     shape[p->rank - 1] = p->columns;
 }

@@ -82,7 +82,7 @@ static bool is_measured(const parameter *p) {
 /* Returns the ranks that have the other parts of p (tensor or expert parallelism); NULL: p is not split. */
 static const group *ranks_of_parts(const parameter *p, const optimizer_ranks *ranks) {
     if (!parameter_is_split(p)) return NULL;
-    return p->rank == 3 ? ranks->experts : ranks->tensor;
+    return p->of_experts ? ranks->experts : ranks->tensor;
 }
 
 /* Returns p's number of blocks of REDUCE_BLOCK elements, over all ranks. *first: index of the first block of

@@ -87,7 +87,7 @@ static int64_t gemm_rows(const trainer *t, const model_module *e) {
     const group *context = t->m->options.context_ranks;
     int64_t tokens = t->options.batch_size * t->options.seq_len;
     if (context) tokens /= context->size;
-    return e->rank == 3 ? (tokens * o->choices + o->experts - 1) / o->experts : tokens;
+    return e->of_experts ? (tokens * o->choices + o->experts - 1) / o->experts : tokens;
 }
 
 static ott_status add_layer_row(layer_rows *rows, const trainer *t, const model_module *e) {

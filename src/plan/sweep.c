@@ -53,9 +53,9 @@ static double state_bytes(const search *s, const mesh *m) {
 static double step_product_seconds(const search *s, config_checkpointing kind) {
     const model_options *o = s->base->shape;
     const machine_rates *r = &s->base->machine->rate;
-    double quadratic = 12.0 * (double)(o->layers * o->heads * o->head_dim * s->base->cfg->train.seq_len);
+    double mixers = model_mixer_flops(o, s->base->cfg->train.seq_len);
     double rate = fmax(fmax(r->gemm[WORK_FP8], r->gemm[WORK_BF16]), r->gemm[WORK_FP32]);
-    double flops = (double)s->asked->tokens * (s->asked->rank.flops_per_token - quadratic);
+    double flops = (double)s->asked->tokens * (s->asked->rank.flops_per_token - mixers);
     return flops * (kind == CHECKPOINTING_FULL ? 4.0 / 3 : 1) / rate / (double)s->asked->ranks;
 }
 

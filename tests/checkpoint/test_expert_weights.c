@@ -63,7 +63,7 @@ static void open_expert_test(expert_test *s, group *ranks) {
     s->m.options.init_style = INIT_HF;
     s->m.options.init_std = 0.3;
     parameter *p = &s->weight;
-    *p = parameter_of_shape(3, s->module.shape);
+    *p = parameter_of_experts(s->module.shape);
     p->name = "model.layers.0.mlp.down_proj.weight";
     HARNESS_OK(store_divide(&s->m.store, s->memory, p));
     p->shard.value = harness_tensor(&s->h, OTT_F32, p->shard.value.rows, COLUMNS);
@@ -321,7 +321,7 @@ static void fused_experts_have_places(void **state) {
                               .rank = 3,
                               .shape = {2, 2 * HIDDEN, 32},
                               .weight = &s.weight};
-    s.weight = parameter_of_shape(3, s.module.shape);
+    s.weight = parameter_of_experts(s.module.shape);
     HARNESS_OK(hf_places_open(&s.m, family_find("llama"), false, &places));
     assert_int_equal(places.count, 4);
     assert_string_equal(places.items[3].name, "model.layers.0.mlp.1.up_proj.weight");

@@ -5,6 +5,7 @@
  */
 #include <setjmp.h>
 #include <stdarg.h>
+#include <stddef.h>
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -20,45 +21,42 @@ static bool has(const model_options *o, module_role role) {
     return role == ROLE_UP || role == ROLE_DOWN;
 }
 
-static void store_nothing(block *b, bool store) {
-    (void)b;
+static void prepare_nothing(model *m, ffn_layer f) {
+    (void)m;
+    (void)f;
+}
+
+static void store_nothing(ffn_layer f, bool store) {
+    (void)f;
     (void)store;
 }
 
-static ott_status connect(block *b) {
-    b->mlp.hidden_specs = b->mlp.grad_up = (activation_specs){0};
-    TRY(linear_connect(&b->mlp.up, &b->mlp_input, &b->mlp.grad_up));
-    return linear_connect(&b->mlp.down, &b->mlp.hidden_specs, &b->grad_mlp);
+static ott_status connect(mlp *f, activation_specs *input, activation_specs *grad_output) {
+    f->hidden_specs = f->grad_up = (activation_specs){0};
+    TRY(linear_connect(&f->up, input, &f->grad_up));
+    return linear_connect(&f->down, &f->hidden_specs, grad_output);
 }
 
-static ott_status forward(exec *cx, block *b, block_saved *s) {
-    TRY(exec_open(cx, "up", s->n2.t.dtype, s->n2.t.rows, b->mlp.up.out, &s->mlp.up, &s->mlp.up_buffer));
-    return linear_forward(cx, &b->mlp.up, &s->n2, &s->mlp.up);
+static ott_status forward(exec *cx, mlp *f, const activation *x, mlp_saved *s) {
+    TRY(exec_open(cx, "up", x->t.dtype, x->t.rows, f->up.out, &s->up, &s->up_buffer));
+    return linear_forward(cx, &f->up, x, &s->up);
 }
 
-static ott_status run_activation(exec *cx, block *b, block_saved *s) {
-    const tensor *u = &s->mlp.up;
-    TRY(activation_open(cx, "output", u->dtype, u->rows, u->columns, &b->mlp.hidden_specs, &s->mlp.y));
+static ott_status run_activation(exec *cx, mlp *f, mlp_saved *s) {
+    const tensor *u = &s->up;
+    TRY(activation_open(cx, "output", u->dtype, u->rows, u->columns, &f->hidden_specs, &s->y));
     TRY(op_swiglu_forward(
-        cx, &(swiglu_forward_args){.gate = u, .up = u, .y = &s->mlp.y.t, .q = activation_fused(&s->mlp.y)}));
-    return activation_finish(cx, &s->mlp.y);
+        cx, &(swiglu_forward_args){.gate = u, .up = u, .y = &s->y.t, .q = activation_fused(&s->y)}));
+    return activation_finish(cx, &s->y);
 }
 
-static ott_status project(exec *cx, block *b, block_saved *s, const tensor *out) {
-    return linear_forward(cx, &b->mlp.down, &s->mlp.y, out);
+static ott_status keep(exec *cx, mlp *f, mlp_saved *s) {
+    return activation_keep_for_backward(cx, &s->y, &f->hidden_specs, false);
 }
 
-static ott_status keep(exec *cx, block *b, block_saved *s) {
-    return activation_keep_for_backward(cx, &s->mlp.y, &b->mlp.hidden_specs, false);
-}
-
-static ott_status keep_products(exec *cx, block_saved *s) {
-    return activation_close(cx, &s->mlp.y);
-}
-
-static ott_status discard(exec *cx, block_saved *s) {
-    TRY(plan_close(cx->plan, &s->mlp.up_buffer));
-    return activation_close(cx, &s->mlp.y);
+static ott_status discard(exec *cx, mlp_saved *s) {
+    TRY(plan_close(cx->plan, &s->up_buffer));
+    return activation_close(cx, &s->y);
 }
 
 /* Computes du for y = silu(u) * u: du is the sum of the gradients of both factors. */
@@ -72,25 +70,36 @@ static ott_status backward_activation(exec *cx, const tensor *u, const tensor *d
     return plan_close(cx->plan, &buffer);
 }
 
-static ott_status backward(exec *cx, block *b, block_saved *s, const activation *g, const tensor *dn2) {
-    const tensor *u = &s->mlp.up;
+static ott_status backward(exec *cx, mlp *f, mlp_saved *s, const activation *x, const activation *g,
+                           const tensor *dx) {
+    const tensor *u = &s->up;
     tensor dy;
     plan_buffer dy_buffer;
     activation du;
     TRY(exec_open(cx, "output gradient", u->dtype, u->rows, u->columns, &dy, &dy_buffer));
-    TRY(linear_grad_input(cx, &b->mlp.down, g, &dy, false));
-    TRY(linear_grad_weight(cx, &b->mlp.down, &s->mlp.y, g));
-    TRY(activation_close(cx, &s->mlp.y));
-    TRY(activation_open(cx, "up gradient", u->dtype, u->rows, u->columns, &b->mlp.grad_up, &du));
+    TRY(linear_grad_input(cx, &f->down, g, &dy, false));
+    TRY(linear_grad_weight(cx, &f->down, &s->y, g));
+    TRY(activation_close(cx, &s->y));
+    TRY(activation_open(cx, "up gradient", u->dtype, u->rows, u->columns, &f->grad_up, &du));
     TRY(backward_activation(cx, u, &dy, &du.t));
     TRY(activation_quantize(cx, &du));
     TRY(plan_close(cx->plan, &dy_buffer));
-    TRY(plan_close(cx->plan, &s->mlp.up_buffer));
-    return linear_backward(cx, &b->mlp.up, &s->n2, &du, dn2, false);
+    TRY(plan_close(cx->plan, &s->up_buffer));
+    return linear_backward(cx, &f->up, x, &du, dx, false);
 }
 
-static const ffn_kind squared = {has,     store_nothing, connect,       forward, run_activation,
-                                 project, keep,          keep_products, discard, backward};
+static const ffn_kind squared = {.at = {[ROLE_UP] = offsetof(mlp, up), [ROLE_DOWN] = offsetof(mlp, down)},
+                                 .has = has,
+                                 .prepare = prepare_nothing,
+                                 .store_inputs = store_nothing,
+                                 .connect = connect,
+                                 .forward = forward,
+                                 .activate = run_activation,
+                                 .project = mlp_project,
+                                 .keep = keep,
+                                 .keep_products = mlp_keep_products,
+                                 .discard = discard,
+                                 .backward = backward};
 
 /* ---- models ---- */
 
@@ -231,7 +240,7 @@ static void a_mixture_has_its_modules(void **state) {
     assert_null(t.m->blocks[0].moe.options);
     assert_ptr_equal(t.m->blocks[1].ffn, &ffn_moe);
     const parameter *gate = tiny_parameter(&t, "model.layers.1.mlp.experts.gate_proj.weight");
-    assert_int_equal(gate->rank, 3);
+    assert_true(gate->of_experts);
     assert_int_equal(gate->rows, EXPERTS * 24);
     assert_int_equal(tiny_parameter(&t, "model.layers.1.mlp.shared_experts.down_proj.weight")->columns, 16);
     assert_true(tiny_parameter(&t, "model.layers.1.mlp.gate.e_score_correction_bias")->frozen);

@@ -31,6 +31,7 @@
 
 #include "base/rng.h"
 #include "nn/attention/attention.h"
+#include "nn/attention/latent_attention.h"
 #include "nn/embedding.h"
 #include "nn/layer_harness.h"
 #include "nn/loss.h"
@@ -63,10 +64,12 @@ typedef struct layer {
     norm norm;
     rope rope;
     attention attention;
+    latent_attention latent;
     mlp mlp;
     embedding embedding;
     loss_head loss;
     attention_saved attention_saved;
+    latent_attention_saved latent_saved;
     mlp_saved mlp_saved;
     activation_specs input_specs, grad_specs; /* empty, because layers run in fp32 */
     parameter parameters[PARAMETERS_MAX];
@@ -317,11 +320,11 @@ typedef struct attention_shape {
 static void build_attention_of(layer *l, const attention_shape *a) {
     place(l, a->lengths);
     HARNESS_OK(rope_build(&l->rope, l->h.device, &plain_rope, a->head_dim, TOKENS_MAX));
-    l->attention = (attention){.heads = a->heads,
-                               .kv_heads = a->kv_heads,
-                               .head_dim = a->head_dim,
-                               .window = a->window,
-                               .rope = &l->rope};
+    l->attention = (attention){.core = {.heads = a->heads,
+                                        .kv_heads = a->kv_heads,
+                                        .head_dim = a->head_dim,
+                                        .window = a->window,
+                                        .rope = &l->rope}};
     int64_t tokens = l->at.position.columns;
     add_input(l, tokens, a->dim);
     if (a->fused) {
@@ -331,7 +334,7 @@ static void build_attention_of(layer *l, const attention_shape *a) {
         make_linear(l, &l->attention.k, "k", a->dim, a->kv_heads * a->head_dim);
         make_linear(l, &l->attention.v, "v", a->dim, a->kv_heads * a->head_dim);
     }
-    make_linear(l, &l->attention.o, "o", a->heads * a->head_dim, a->dim);
+    make_linear(l, &l->attention.core.o, "o", a->heads * a->head_dim, a->dim);
     HARNESS_OK(attention_connect(&l->attention, &l->input_specs, &l->grad_specs));
     add_output(l, harness_tensor(&l->h, OTT_F32, tokens, a->dim));
 }
@@ -383,17 +386,21 @@ static void build_attention_latent_of(layer *l, const latent_shape *s) {
     int64_t heads = 3, width = latent_key_width(s);
     place(l, lengths);
     HARNESS_OK(rope_build(&l->rope, l->h.device, &interleaved_rope, s->rope_dim, TOKENS_MAX));
-    l->attention = (attention){
-        .heads = heads, .kv_heads = heads, .head_dim = width, .latent = {.shape = *s}, .rope = &l->rope};
+    l->latent = (latent_attention){.core = {.heads = heads,
+                                            .kv_heads = heads,
+                                            .head_dim = width,
+                                            .rope = &l->rope,
+                                            .rope_first = s->nope_dim},
+                                   .shape = *s};
     int64_t tokens = l->at.position.columns;
     add_input(l, tokens, 12);
     if (s->query_rank > 0)
-        make_path(l, &l->attention.latent.query, true, s->query_rank, 0, heads * width);
+        make_path(l, &l->latent.query, true, s->query_rank, 0, heads * width);
     else
-        make_linear(l, &l->attention.q, "q", 12, heads * width);
-    make_path(l, &l->attention.latent.key, false, s->key_rank, s->rope_dim, heads * (s->nope_dim + s->value));
-    make_linear(l, &l->attention.o, "o", heads * s->value, 12);
-    HARNESS_OK(attention_connect(&l->attention, &l->input_specs, &l->grad_specs));
+        make_linear(l, &l->latent.q, "q", 12, heads * width);
+    make_path(l, &l->latent.key, false, s->key_rank, s->rope_dim, heads * (s->nope_dim + s->value));
+    make_linear(l, &l->latent.core.o, "o", heads * s->value, 12);
+    HARNESS_OK(latent_attention_connect(&l->latent, &l->input_specs, &l->grad_specs));
     add_output(l, harness_tensor(&l->h, OTT_F32, tokens, 12));
 }
 
@@ -408,13 +415,25 @@ static void build_attention_latent_keys(layer *l) {
 static ott_status forward_attention(exec *cx, layer *l) {
     activation x = activation_of(l->x);
     TRY(attention_forward(cx, &l->attention, &l->at, &x, &l->attention_saved));
-    TRY(attention_project(cx, &l->attention, &l->attention_saved, &l->output[0]));
-    return attention_keep(cx, &l->attention_saved);
+    TRY(attention_core_project(cx, &l->attention.core, &l->attention_saved.core, &l->output[0]));
+    return attention_core_keep(cx, &l->attention_saved.core);
 }
 
 static ott_status backward_attention(exec *cx, layer *l) {
     activation x = activation_of(l->x), g = activation_of(l->weight[0]);
     return attention_backward(cx, &l->attention, &l->at, &l->attention_saved, &x, &g, &l->dx);
+}
+
+static ott_status forward_latent(exec *cx, layer *l) {
+    activation x = activation_of(l->x);
+    TRY(latent_attention_forward(cx, &l->latent, &l->at, &x, &l->latent_saved));
+    TRY(attention_core_project(cx, &l->latent.core, &l->latent_saved.core, &l->output[0]));
+    return attention_core_keep(cx, &l->latent_saved.core);
+}
+
+static ott_status backward_latent(exec *cx, layer *l) {
+    activation x = activation_of(l->x), g = activation_of(l->weight[0]);
+    return latent_attention_backward(cx, &l->latent, &l->at, &l->latent_saved, &x, &g, &l->dx);
 }
 
 /* ---- mlp ---- */
@@ -554,8 +573,8 @@ static const layer_row layers[] = {
     {"attention, window", build_attention_window, forward_attention, backward_attention},
     {"attention, tiles", build_attention_tiles, forward_attention, backward_attention},
     {"attention, tiles and window", build_attention_tiles_window, forward_attention, backward_attention},
-    {"attention, latents", build_attention_latent, forward_attention, backward_attention},
-    {"attention, a latent of keys", build_attention_latent_keys, forward_attention, backward_attention},
+    {"attention, latents", build_attention_latent, forward_latent, backward_latent},
+    {"attention, a latent of keys", build_attention_latent_keys, forward_latent, backward_latent},
     {"mlp", build_mlp, forward_mlp, backward_mlp},
     {"mlp, fused", build_mlp_fused, forward_mlp, backward_mlp},
     {"mlp, GELU without a gate", build_mlp_gelu, forward_mlp, backward_mlp},

@@ -290,7 +290,7 @@ static void read_logits(const fixture *f, const char *name, bool masters, float 
     FIXTURE_OK(test_device_open(account, 1, NULL, &d));
     FIXTURE_OK(inference_open(&how, d, cfg->train.seq_len, NULL, &m));
     for (int i = 0; i < m->all_parameter_count; i++)
-        if (m->all_parameters[i]->rank == 3) assert_int_equal(m->all_parameters[i]->codes != NULL, !masters);
+        if (m->all_parameters[i]->of_experts) assert_int_equal(m->all_parameters[i]->codes != NULL, !masters);
     FIXTURE_OK(model_pack(m));
     FIXTURE_OK(model_cache_open(m, NULL, PROMPT, &cache));
     FIXTURE_OK(model_cache_extend(cache, prompt, PROMPT, logits));

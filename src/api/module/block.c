@@ -22,7 +22,7 @@ static ott_status add_roles(ott_module *m, const model_options *o, module_role f
         if (!modules_has(o, 0, role)) continue;
         char name[MODULES_NAME_BYTES];
         ott_module *made;
-        void *layer = (char *)part + (modules_offset(role) - (int64_t)offset);
+        void *layer = (char *)part + (modules_offset(o, 0, role) - (int64_t)offset);
         const model_module e = modules_describe(o, role, 0);
         TRY(e.kind == MODULE_NORM
                 ? module_make_norm(context, layer, e.shape[0], (double)o->norm_epsilon, m->dtype, &made)
@@ -62,9 +62,9 @@ static ott_status attention_module_forward(exec *cx, ott_module *m, module_value
     TRY(activation_adopt(cx, "attention input", x->t, &x->buffer, &b->input_specs, &b->x));
     TRY(activation_quantize(cx, &b->x));
     TRY(attention_forward(cx, b->layer, &b->sequences.at, &b->x, &b->saved));
-    TRY(attention_project(cx, b->layer, &b->saved, y));
+    TRY(attention_core_project(cx, &b->layer->core, &b->saved.core, y));
     if (cx->phase == PHASE_TRAIN) {
-        TRY(attention_keep(cx, &b->saved));
+        TRY(attention_core_keep(cx, &b->saved.core));
         return activation_keep_for_backward(cx, &b->x, &b->input_specs, false);
     }
     TRY(attention_discard(cx, &b->saved));
@@ -133,11 +133,11 @@ static ott_status make_attention(ott_context *context, attention *layer, const r
     ott_module *m = *made;
     attention_body *b = m->body;
     attention *a = b->layer = layer ? layer : &b->own;
-    *a = (attention){.heads = o->heads,
-                     .kv_heads = o->kv_heads,
-                     .head_dim = o->head_dim,
-                     .window = o->window,
-                     .rope = tables ? tables : &b->rope};
+    *a = (attention){.core = {.heads = o->heads,
+                              .kv_heads = o->kv_heads,
+                              .head_dim = o->head_dim,
+                              .window = o->window,
+                              .rope = tables ? tables : &b->rope}};
     ott_status status = OTT_OK;
     if (!tables) status = open_positions(&b->rope, &b->sequences, context->device, o);
     if (status == OTT_OK) status = add_roles(m, &shape, ROLE_QKV, ROLE_O, a, offsetof(block, attention));
@@ -371,6 +371,7 @@ static ott_status build_layer(ott_module *m, const ott_transformer_layer_options
     const ott_mlp_options f = {
         .struct_size = sizeof f, .dim = o->dim, .hidden = o->hidden, .dtype = o->dtype};
     b->block.checkpointing = CHECKPOINT_NONE;
+    b->block.mixer = &mixer_attention;
     b->block.ffn = &ffn_mlp;
     TRY(open_positions(&b->rope, &b->sequences, context->device, a));
     TRY(add_roles(m, &shape, ROLE_ATTENTION_NORM, ROLE_ATTENTION_NORM, &b->block, 0));

@@ -218,6 +218,6 @@ ott_status ISA(gemm_times)(exec *cx, const gemm_args *a, float factor) {
     if (one_thread)
         task(&job, 0, 1);
     else
-        cpu_run(cx, task, &job);
+        pool_run(cpu_of(cx)->pool, task, &job);
     return OTT_OK;
 }

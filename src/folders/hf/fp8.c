@@ -237,7 +237,7 @@ static ott_status measure_own(const hf_fp8 *f, float *buffer) {
 static bool is_joined(const hf_fp8 *f, const hf_fp8_matrix *a, const hf_fp8_matrix *b) {
     const parameter *p = f->places->items[a->first].parameter;
     if (!a->trained) return strcmp(a->fused, b->fused) == 0;
-    return p == f->places->items[b->first].parameter && p->rank == 2;
+    return p == f->places->items[b->first].parameter && !p->of_experts;
 }
 
 /* If matrix i shares its scale with one or both of the matrices before it, gives them the same amax. */

@@ -16,7 +16,7 @@ static ott_status name_place(const hf_places *places, const member *owner, modul
                              const char **out) {
     char name[MODULES_NAME_BYTES];
     int layer = owner->module->layer;
-    if (owner->parameter->rank == 3 && !places->are_packed)
+    if (owner->parameter->of_experts && !places->are_packed)
         modules_matrix_name(places->family, role, NAMING_HUGGING_FACE, layer, owner->matrix, name);
     else
         modules_name(places->family, role, NAMING_HUGGING_FACE, layer, name);
@@ -62,7 +62,7 @@ static ott_status add_place(hf_places *places, const member *owner, const module
             at->tensor_rows = rows;
         }
     }
-    if (p->rank == 3 && places->are_packed) { /* the tensor has the matrices of all experts */
+    if (p->of_experts && places->are_packed) { /* the tensor has the matrices of all experts */
         at->experts = p->experts;
         at->tensor_row += owner->matrix * at->tensor_rows;
         at->tensor_rows *= at->experts;

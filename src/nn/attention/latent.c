@@ -98,7 +98,3 @@ ott_status latent_merge(exec *cx, const latent_shape *s, int64_t heads, const te
         cx, &(join_heads_args){
                 .x = dk, .tail = dv, .y = made, .heads = heads, .tail_heads = heads, .count = s->nope_dim});
 }
-
-ott_status latent_resize(exec *cx, int64_t heads, int64_t count, const tensor *x, const tensor *y) {
-    return op_join_heads(cx, &(join_heads_args){.x = x, .y = y, .heads = heads, .count = count});
-}

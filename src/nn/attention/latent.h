@@ -2,8 +2,8 @@
  * nn/attention/latent: the projections of multi-head latent attention (MLA; DeepSeek-V2, arXiv:2405.04434).
  * Keys and values of all heads come from a latent, a short vector per token. Queries may come from a second
  * latent. Only the last rope_dim columns of a q or k head are rotated. For keys, the projection to the latent
- * also computes these columns, once for all heads. Attention (nn/attention/attention.h) receives q, k and v
- * heads of one width: narrower heads are padded with zeros.
+ * also computes these columns, once for all heads. nn/attention/latent_attention.h computes
+ * attention with them.
  *
  * Tensor parallelism splits the heads. Every rank computes the projections to latents (A) and the latents'
  * norms in full, and the projections from latents (B) for its heads. In backward, ranks sum their terms of a
@@ -29,11 +29,6 @@ typedef struct latent_path {
     activation_specs specs;          /* specs of the normed latent, which b reads */
     activation_specs grad_a, grad_b; /* specs of the gradients of a's and b's outputs */
 } latent_path;
-
-typedef struct latent {
-    latent_shape shape; /* key_rank 0: the model has no latents */
-    latent_path query, key;
-} latent;
 
 /* What forward saves of one path for backward. */
 typedef struct latent_saved {
@@ -69,7 +64,5 @@ ott_status latent_split(exec *cx, const latent_shape *s, int64_t heads, const te
 /* Backward of latent_split: computes the gradients `made` and `rotated` (may be fp32) from dk and dv. */
 ott_status latent_merge(exec *cx, const latent_shape *s, int64_t heads, const tensor *dk, const tensor *dv,
                         const tensor *made, const tensor *rotated);
-/* Copies the first `count` columns of each head of x to the heads of y. Fills the rest of y with zeros. */
-ott_status latent_resize(exec *cx, int64_t heads, int64_t count, const tensor *x, const tensor *y);
 
 #endif

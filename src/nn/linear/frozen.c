@@ -22,7 +22,7 @@ static int64_t blocks_of(int64_t size, int64_t block) {
 /* Checks that tensor parallelism splits no scale block of p. Expert parallelism splits no matrix. */
 static ott_status check_local(const parameter *p, const frozen_codes *c) {
     parameter_run run;
-    if (!parameter_is_split(p) || p->rank == 3) return OTT_OK;
+    if (!parameter_is_split(p) || p->of_experts) return OTT_OK;
     bool fits = c->scale_columns == 1 || p->local.columns % c->block_columns == 0;
     for (int64_t row = 0; row < p->local.rows && c->scale_rows > 1; row += run.count) {
         run = parameter_rows_at(&p->local, row, p->local.rows - row);
@@ -58,11 +58,11 @@ ott_status frozen_open(parameter *p, const cast_spec *cast, bool is_here, arena 
 
 /* Number of matrices in this rank's part of the parameter. local_rows: rows of each matrix. */
 static int64_t local_matrices(const parameter *p) {
-    return p->rank == 3 ? p->local.rows / p->codes->rows : 1;
+    return p->of_experts ? p->local.rows / p->codes->rows : 1;
 }
 
 static int64_t local_rows(const parameter *p) {
-    return p->rank == 3 ? p->codes->rows : p->local.rows;
+    return p->of_experts ? p->codes->rows : p->local.rows;
 }
 
 /* Number of scales per matrix of the local part. */

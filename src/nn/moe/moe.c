@@ -413,7 +413,7 @@ static ott_status open_hidden(exec *cx, const moe *m, const moe_saved *s, tensor
     return op_swiglu_forward(cx, &(swiglu_forward_args){.gate = &s->gate, .up = &s->up, .y = y});
 }
 
-ott_status moe_project(exec *cx, moe *m, const moe_saved *s, const tensor *out) {
+ott_status moe_project(exec *cx, moe *m, moe_saved *s, const tensor *out) {
     full_rows all;
     TRY(tensor_full_open(cx, &m->sequence_ranks, out, &all));
     tensor y, rows;
@@ -434,7 +434,7 @@ ott_status moe_keep(exec *cx, moe *m, moe_saved *s) {
 }
 
 ott_status moe_keep_products(exec *cx, moe_saved *s) {
-    return activation_close(cx, &s->shared.y);
+    return mlp_keep_products(cx, &s->shared);
 }
 
 ott_status moe_discard(exec *cx, moe_saved *s) {

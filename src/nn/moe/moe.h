@@ -64,7 +64,7 @@ typedef struct moe_saved {
 ott_status moe_connect(moe *m, activation_specs *input, activation_specs *grad_output);
 ott_status moe_forward(exec *cx, moe *m, const activation *x, moe_saved *s);
 ott_status moe_activate(exec *cx, moe *m, moe_saved *s);
-ott_status moe_project(exec *cx, moe *m, const moe_saved *s, const tensor *out);
+ott_status moe_project(exec *cx, moe *m, moe_saved *s, const tensor *out);
 ott_status moe_keep(exec *cx, moe *m, moe_saved *s);
 ott_status moe_keep_products(exec *cx, moe_saved *s);
 ott_status moe_discard(exec *cx, moe_saved *s);

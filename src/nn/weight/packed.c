@@ -49,7 +49,7 @@ ott_status weight_pack(exec *cx, weight_source *w, device_arena *weights) {
     operand plain, packed;
     plan_buffer buffer;
     if (w->kind == &weight_experts) return OTT_OK;
-    if (w->parameter->rank == 3) return pack_experts(cx, w, weights);
+    if (w->parameter->of_experts) return pack_experts(cx, w, weights);
     w->made_step = -1;
     TRY(weight_open(cx, w, &(weight_use){0}, &plain, &buffer));
     TRY(make_packed(cx, w, &plain, weights, &packed));

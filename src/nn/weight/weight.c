@@ -4,7 +4,7 @@
 static const weight_kind *choose_kind(const weight_source *w) {
     const parameter *p = w->parameter;
     if (w->lora && w->lora->magnitude) return &weight_composed;
-    if (p->codes) return p->rank == 3 ? &weight_experts : &weight_frozen;
+    if (p->codes) return p->of_experts ? &weight_experts : &weight_frozen;
     return p->shard.rows_per_rank ? &weight_sharded : &weight_master;
 }
 
