@@ -80,18 +80,6 @@ SIMD float delta_of_row(ott_dtype d, const float *dout, const void *o, int64_t c
     return v16_fold_sum(sum);
 }
 
-/* Packs rows of t (q or dout) to `lanes` for products over head_dim; each lane is a query. rows: these rows
-   in fp32. pairs: scratch [capacity][score_width]. Returns the smallest exponent in the pairs. */
-static int pack_query_lanes(const tensor *t, int64_t first, int64_t count, int64_t column, const attention *s,
-                            const float *rows, float *pairs, float *lanes) {
-    int64_t capacity = padded_lanes(count), width = s->score_width;
-    int least = s->in_pairs ? pack_operand(t, first, count, column, s, capacity, pairs) : 0;
-    const float *from = s->in_pairs ? pairs : rows;
-    for (int64_t i = 0; i < capacity; i += QUERY_LANES)
-        pack_lanes(from + i * width, width, lanes + i * width);
-    return least;
-}
-
 static void start_block(const backward_job *j, const query_block *q, backward_buffers *w) {
     const attention *s = &j->s;
     int64_t first = q->d.first + q->query, column = q->head * s->head_dim, capacity = padded_lanes(q->count);
@@ -99,8 +87,8 @@ static void start_block(const backward_job *j, const query_block *q, backward_bu
     float *delta = (float *)row_of(&j->sums.delta, q->head) + first;
     pack_rows(j->a->q, first, q->count, column, s, capacity, w->q);
     pack_rows(j->a->dout, first, q->count, column, s, capacity, w->dout);
-    w->least_q = pack_query_lanes(j->a->q, first, q->count, column, s, w->q, w->dq, w->q_lanes);
-    w->least_dout = pack_query_lanes(j->a->dout, first, q->count, column, s, w->dout, w->dq, w->dout_lanes);
+    w->least_q = pack_lanes(j->a->q, first, q->count, column, s, w->q_lanes);
+    w->least_dout = pack_lanes(j->a->dout, first, q->count, column, s, w->dout_lanes);
     for (int64_t i = 0; i < q->count; i++) {
         const float *dout = w->dout + i * s->width;
         WITH_DTYPE(j->a->o->dtype, D,
@@ -130,20 +118,28 @@ SIMD void gradients_of_scores(float *p, float *ds, const key_range *k, const flo
     }
 }
 
-/* Computes w->p and w->ds of queries [i, i + QUERIES). row: the row of query i in the block of queries.
-   Values of keys that no query sees are undefined. */
+/* Computes w->p and w->ds of queries [i, i + count). row: the row of query i in the block of queries. Values
+   of keys that no query sees are undefined. */
 static void score_tile(const attention *s, const backward_buffers *w, int64_t i, int64_t count, int64_t row,
                        int64_t tile) {
     for (int64_t lane = 0; lane < count; lane += QUERY_LANES, i += QUERY_LANES, row += QUERY_LANES) {
-        key_range k = visible_keys(s, i, tile);
+        key_range k[VECTORS];
+        visible_to_lanes(s, i, tile, k);
         float *p = w->p + lane, *ds = w->ds + lane;
-        score_keys(w->k_operand, w->q_lanes + row * s->score_width, k.begin, k.end, s, s->scale, p, QUERIES,
-                   operand_arithmetic(s, w->least_q, w->least_k));
-        cap_scores(k.begin, k.end, s, p, QUERIES);
-        score_keys(w->v, w->dout_lanes + row * s->score_width, k.begin, k.end, s, 1.0f, ds, QUERIES,
-                   operand_arithmetic(s, w->least_dout, w->least_v));
-        for (int v = 0; v < QUERY_LANES; v += 16)
-            gradients_of_scores(p + v, ds + v, &k, w->lse + row + v, w->delta + row + v, s);
+        key_product x = {.keys = w->k_operand,
+                         .queries = w->q_lanes + row * s->score_width,
+                         .k = k,
+                         .scale = s->scale,
+                         .scores = p,
+                         .ld = QUERIES};
+        score_keys(x, s, operand_arithmetic(s, w->least_q, w->least_k));
+        x.keys = w->v, x.queries = w->dout_lanes + row * s->score_width, x.scale = 1.0f, x.scores = ds;
+        score_keys(x, s, operand_arithmetic(s, w->least_dout, w->least_v));
+        for (int v = 0; v < VECTORS; v++) {
+            cap_scores(&k[v], s, p + 16 * v, QUERIES);
+            gradients_of_scores(p + 16 * v, ds + 16 * v, &k[v], w->lse + row + 16 * v,
+                                w->delta + row + 16 * v, s);
+        }
     }
 }
 
@@ -206,8 +202,8 @@ static void backward_block(const backward_job *j, const query_block *q, int64_t 
          tile += TILE) {
         int64_t keys = clamp(q->d.length - tile, 0, TILE), first = q->d.first + tile;
         pack_rows(a->k, first, keys, key_column, s, TILE, w->k);
-        if (s->in_pairs) w->least_k = pack_operand(a->k, first, keys, key_column, s, TILE, w->k_operand);
-        w->least_v = pack_operand(a->v, first, keys, key_column, s, TILE, w->v);
+        if (s->in_pairs) w->least_k = pack_operand(a->k, first, keys, key_column, s, w->k_operand);
+        w->least_v = pack_operand(a->v, first, keys, key_column, s, w->v);
         pack_rows(&j->sums.dk_sum, first, keys, key_column, s, TILE, w->dk);
         pack_rows(&j->sums.dv_sum, first, keys, key_column, s, TILE, w->dv);
         for (int64_t row = 0; row < q->count; row += QUERIES)

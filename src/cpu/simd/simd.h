@@ -131,6 +131,14 @@ SIMD v16 v16_exp(v16 given) {
     return v16_select(v16_isnan(given), given, v16_scale_by_power(p, n));
 }
 
+/* Returns fmath_log of each lane. */
+SIMD v16 v16_log(v16 x) {
+    float lane[16];
+    v16_store(lane, x);
+    for (int i = 0; i < 16; i++) lane[i] = fmath_log(lane[i]);
+    return v16_load(lane);
+}
+
 /* ---- bf16 ---- */
 SIMD v16 v16_load_bf16(const uint16_t *p) {
     return v16_from_bits(v16i_shl(v16i_load_u16(p), 16));
