@@ -109,6 +109,7 @@ static void mask_tile(const attention *s, int64_t i, int64_t tile, const key_ran
     v16 hidden = v16_set1(-INFINITY);
     for (int64_t j = k->begin; j < k->end; j++) {
         int64_t see = clamp(tile + j - i, 0, 16), stop = end_query(s->window, tile + j, INT64_MAX) - i;
+        if (see == 0 && stop >= 16) continue;
         v16 score = v16_select(v16m_first(see), hidden, v16_load(scores + j * QUERY_LANES));
         v16_store(scores + j * QUERY_LANES, v16_select(v16m_first(clamp(stop, 0, 16)), score, hidden));
     }

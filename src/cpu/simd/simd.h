@@ -131,12 +131,14 @@ SIMD v16 v16_exp(v16 given) {
     return v16_select(v16_isnan(given), given, v16_scale_by_power(p, n));
 }
 
-/* Returns fmath_log of each lane. */
+/* ---- log, with the bits of fmath_log ---- */
 SIMD v16 v16_log(v16 x) {
     float lane[16];
     v16_store(lane, x);
-    for (int i = 0; i < 16; i++) lane[i] = fmath_log(lane[i]);
-    return v16_load(lane);
+    for (int i = 0; i < 16; i++) lane[i] = fmath_log_of_positive(lane[i]);
+    v16 log = v16_select(v16_lt(x, v16_zero()), v16_set1(NAN), v16_load(lane));
+    log = v16_select(v16_eq(x, v16_zero()), v16_set1(-INFINITY), log);
+    return v16_select(v16_lt(x, v16_set1(INFINITY)), log, x);
 }
 
 /* ---- bf16 ---- */
