@@ -193,55 +193,55 @@ static void unpack_rows(const float *packed, const attention *s, const tensor *t
     WITH_DTYPE(t->dtype, D, unpack_rows_of(D, packed, s->width, t, first, count, column, s->head_dim));
 }
 
-static void backward_block(const backward_job *j, const query_block *q, int64_t key_column,
-                           backward_buffers *w) {
+/* The rows of dk or dv that belong to the keys of a tile: [first, first + keys), columns from `column` on. */
+typedef struct key_rows {
+    int64_t first, keys, column;
+} key_rows;
+
+/* Gets the sums of a tile so far from `sum`: 0 if no block of queries has met the tile. */
+static void load_sums(const tensor *sum, const attention *s, key_rows r, bool fresh, float *packed) {
+    if (fresh)
+        memset(packed, 0, (size_t)(TILE * s->width) * sizeof(float));
+    else
+        pack_rows(sum, r.first, r.keys, r.column, s, TILE, packed);
+}
+
+static void backward_block(const backward_job *j, const query_block *q, backward_buffers *w) {
     const attention *s = &j->s;
     const attention_backward_args *a = j->a;
+    const backward_sums *sums = &j->sums;
+    int64_t shared = s->heads / s->kv_heads, end = q->query + q->count;
     start_block(j, q, w);
-    for (int64_t tile = first_key(s->window, q->query) / TILE * TILE; tile < q->query + q->count;
-         tile += TILE) {
-        int64_t keys = clamp(q->d.length - tile, 0, TILE), first = q->d.first + tile;
-        pack_rows(a->k, first, keys, key_column, s, TILE, w->k);
-        if (s->in_pairs) w->least_k = pack_operand(a->k, first, keys, key_column, s, w->k_operand);
-        w->least_v = pack_operand(a->v, first, keys, key_column, s, w->v);
-        pack_rows(&j->sums.dk_sum, first, keys, key_column, s, TILE, w->dk);
-        pack_rows(&j->sums.dv_sum, first, keys, key_column, s, TILE, w->dv);
+    for (int64_t tile = first_key(s->window, q->query) / TILE * TILE; tile < end; tile += TILE) {
+        key_rows r = {.first = q->d.first + tile,
+                      .keys = clamp(q->d.length - tile, 0, TILE),
+                      .column = q->head / shared * s->head_dim};
+        pack_rows(a->k, r.first, r.keys, r.column, s, TILE, w->k);
+        if (s->in_pairs) w->least_k = pack_operand(a->k, r.first, r.keys, r.column, s, w->k_operand);
+        w->least_v = pack_operand(a->v, r.first, r.keys, r.column, s, w->v);
+        /* the first and the last block of queries of the key head that see a key of the tile */
+        bool first = q->head % shared == 0 && tile >= q->query;
+        bool last = q->head % shared == shared - 1 &&
+                    end_query(s->window, tile + TILE - 1, q->d.length) <= end;
+        load_sums(&sums->dk_sum, s, r, first, w->dk);
+        load_sums(&sums->dv_sum, s, r, first, w->dv);
         for (int64_t row = 0; row < q->count; row += QUERIES)
             meet_tile(s, w, q->query + row, clamp(q->count - row, 0, QUERIES), row, tile);
-        unpack_rows(w->dk, s, &j->sums.dk_sum, first, keys, key_column);
-        unpack_rows(w->dv, s, &j->sums.dv_sum, first, keys, key_column);
+        unpack_rows(w->dk, s, last ? a->dk : &sums->dk_sum, r.first, r.keys, r.column);
+        unpack_rows(w->dv, s, last ? a->dv : &sums->dv_sum, r.first, r.keys, r.column);
     }
     unpack_rows(w->dq, s, a->dq, q->d.first + q->query, q->count, q->head * s->head_dim);
 }
 
-/* Set columns [column, column + head_dim) of a document's rows of `sum` to 0, or round them to `out`. */
-static void clear_sum(const tensor *sum, document d, int64_t column, int64_t head_dim) {
-    for (int64_t t = d.first; t < d.first + d.length; t++)
-        memset((float *)row_of(sum, t) + column, 0, (size_t)head_dim * sizeof(float));
-}
-static void round_sum(const tensor *sum, document d, int64_t column, int64_t head_dim, const tensor *out) {
-    for (int64_t t = d.first; t < d.first + d.length; t++) {
-        const float *from = (const float *)row_of(sum, t) + column;
-        void *to = row_of(out, t);
-        WITH_DTYPE(
-            out->dtype, D,
-            BY_16(c, lanes, head_dim, v16_put(to, D, column + c, v16_get(from, OTT_F32, c, lanes), lanes);));
-    }
-}
-
 static void backward_unit(const backward_job *j, document d, int64_t kv_head, backward_buffers *w) {
     const attention *s = &j->s;
-    int64_t shared = s->heads / s->kv_heads, column = kv_head * s->head_dim;
-    clear_sum(&j->sums.dk_sum, d, column, s->head_dim);
-    clear_sum(&j->sums.dv_sum, d, column, s->head_dim);
+    int64_t shared = s->heads / s->kv_heads;
     query_block q = {.d = d};
     for (q.head = kv_head * shared; q.head < (kv_head + 1) * shared; q.head++)
         for (q.query = 0; q.query < d.length; q.query += q.count) {
             q.count = clamp(d.length - q.query, 0, s->block);
-            backward_block(j, &q, column, w);
+            backward_block(j, &q, w);
         }
-    round_sum(&j->sums.dk_sum, d, column, s->head_dim, j->a->dk);
-    round_sum(&j->sums.dv_sum, d, column, s->head_dim, j->a->dv);
 }
 
 /* Computes this thread's units, which are divided among the threads as in cpu/attention/attention.c. */
