@@ -97,11 +97,9 @@ typedef struct unit {
 } unit;
 
 static void start_block(const forward_job *j, const unit *u, forward_buffers *w) {
-    int64_t capacity = padded_lanes(u->count);
     w->least_query = pack_lanes(j->a->q, query_row(&j->s, &u->d, u->query), u->count, u->head * j->s.head_dim,
                                 &j->s, w->queries);
-    memset(w->output, 0, (size_t)(capacity * j->s.width) * sizeof(float));
-    for (int64_t i = 0; i < capacity; i++) w->most[i] = -INFINITY, w->sum[i] = 0.0f;
+    for (int64_t i = 0; i < padded_lanes(u->count); i++) w->most[i] = -INFINITY, w->sum[i] = 0.0f;
 }
 
 /* Sets scores of keys that a query does not see to -inf. i: the first of 16 queries; tile: the first key. */
@@ -186,14 +184,16 @@ static void meet_tile(const attention *s, const forward_buffers *w, int64_t i, i
         softmax_step(s, i + 16 * v, tile, &k[v], w->scores + 16 * v, w->most + row + 16 * v,
                      w->sum + row + 16 * v, w->factor + 16 * v);
     float *output = w->output + row * s->width;
-    rescale(output, s->width, w->factor);
+    bool fresh = tile <= first_key(s->window, i);
+    if (!fresh) rescale(output, s->width, w->factor);
     product p = {.a = w->scores,
                  .a_row = 1,
                  .a_depth = QUERY_LANES,
                  .b = w->values,
                  .ldb = s->width,
                  .c = output,
-                 .ldc = s->width};
+                 .ldc = s->width,
+                 .fresh = fresh};
     band b = {.begin = s->window > 0 ? i - s->window + 1 - tile : 0,
               .begin_step = s->window > 0,
               .end = i + 1 - tile,
@@ -211,19 +211,18 @@ SIMD void output_rows(ott_dtype d, const float *from, int64_t width, const float
     }
 }
 
-/* Stores rows of o and the log-sum-exps (lse) of `count` queries from position i on, at most 16. output: sums
-   [count][width]; most[count], sum[count]: the queries' largest scores and sums of exponentials. */
-static void finish_queries(const forward_job *j, const unit *u, int64_t i, int64_t count, const float *output,
-                           const float *most, const float *sum) {
+/* Stores the rows of o and the log-sum-exps (lse) of queries u->query + [n, n + count), at most 16. */
+static void finish_queries(const forward_job *j, const unit *u, int64_t n, int64_t count,
+                           const forward_buffers *w) {
     float inverse[16];
     const attention *s = &j->s;
-    int64_t row = query_row(s, &u->d, i), column = u->head * s->head_dim;
-    v16 sums = v16_load_n(sum, count);
-    v16_store(inverse, v16_div(v16_set1(1.0f), sums));
+    int64_t row = query_row(s, &u->d, u->query + n), column = u->head * s->head_dim;
+    v16 sum = v16_load_n(w->sum + n, count), most = v16_load_n(w->most + n, count);
+    v16_store(inverse, v16_div(v16_set1(1.0f), sum));
     WITH_DTYPE(j->a->o->dtype, D,
-               output_rows(D, output, s->width, inverse, j->a->o, row, count, column, s->head_dim));
-    v16_store_n((float *)row_of(j->a->lse, u->head) + row, v16_add(v16_load_n(most, count), v16_log(sums)),
-                count);
+               output_rows(D, w->output + n * s->width, s->width, inverse, j->a->o, row, count, column,
+                           s->head_dim));
+    v16_store_n((float *)row_of(j->a->lse, u->head) + row, v16_add(most, v16_log(sum)), count);
 }
 
 /* ---- a few queries, one by one ---- */
@@ -275,10 +274,11 @@ static float query_exponentials(float *scores, float most) {
     return v16_fold_sum(sum);
 }
 
-/* Computes the output of the query at position i. w->queries and w->output have one row here. */
-static void forward_query(const forward_job *j, const unit *u, int64_t i, const forward_buffers *w) {
+/* Computes the sums of query u->query + n, as forward_block does for all queries of a unit. */
+static void forward_query(const forward_job *j, const unit *u, int64_t n, const forward_buffers *w) {
     const attention *s = &j->s;
-    float *q = w->queries, *output = w->output, *scores = w->scores, most = -INFINITY, sum = 0.0f;
+    int64_t i = u->query + n;
+    float *q = w->queries, *output = w->output + n * s->width, *scores = w->scores, most = -INFINITY, sum = 0.0f;
     int64_t column = u->head / (s->heads / s->kv_heads) * s->head_dim, first = first_key(s->window, i);
     pack_rows(j->a->q, query_row(s, &u->d, i), 1, u->head * s->head_dim, s, 1, q);
     memset(output, 0, (size_t)s->width * sizeof(float));
@@ -287,13 +287,13 @@ static void forward_query(const forward_job *j, const unit *u, int64_t i, const 
         int64_t row = u->d.first + tile;
         WITH_DTYPE(j->a->k->dtype, D, score_query(D, j->a->k, row, column, s, &see, q, scores));
         float now = most;
-        for (int64_t n = see.begin; n < see.end; n++) now = scores[n] > now ? scores[n] : now;
+        for (int64_t k = see.begin; k < see.end; k++) now = scores[k] > now ? scores[k] : now;
         float factor = tile <= first ? 0.0f : fmath_exp(most - now);
         sum = sum * factor + query_exponentials(scores, now);
         WITH_DTYPE(j->a->v->dtype, D, add_values(D, j->a->v, row, column, s, &see, scores, factor, output));
         most = now;
     }
-    finish_queries(j, u, i, 1, output, &most, &sum);
+    w->most[n] = most, w->sum[n] = sum;
 }
 
 /* ---- a block of queries ---- */
@@ -309,16 +309,14 @@ static void forward_block(const forward_job *j, const unit *u, forward_buffers *
         pack_rows(j->a->v, u->d.first + tile, keys, column, s, TILE, w->values);
         for (int64_t row = 0; row < u->count; row += QUERY_LANES) meet_tile(s, w, u->query + row, row, tile);
     }
-    for (int64_t i = 0; i < u->count; i += 16)
-        finish_queries(j, u, u->query + i, clamp(u->count - i, 0, 16), w->output + i * s->width, w->most + i,
-                       w->sum + i);
 }
 
 static void forward_unit(const forward_job *j, const unit *u, forward_buffers *w) {
     if (u->count > SKINNY_QUERIES)
         forward_block(j, u, w);
     else
-        for (int64_t i = 0; i < u->count; i++) forward_query(j, u, u->query + i, w);
+        for (int64_t n = 0; n < u->count; n++) forward_query(j, u, n, w);
+    for (int64_t n = 0; n < u->count; n += 16) finish_queries(j, u, n, clamp(u->count - n, 0, 16), w);
 }
 
 /* Computes this thread's units of work. Each thread has an equal share of the visible (query, key) pairs of

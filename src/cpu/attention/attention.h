@@ -110,6 +110,7 @@ typedef struct product {
     int64_t ldb;
     float *c; /* the sums c[rows][ldc] */
     int64_t ldc;
+    bool fresh; /* true: the sums start from 0, and c is not read */
 } product;
 
 /* Loops over rows [begin, end) or over the vectors of a tile of sums, unrolled: the bounds are constants, at
@@ -149,7 +150,8 @@ typedef struct terms {
    With one row, t neither opens nor closes. */
 SIMD void product_add(const product *p, int rows, int vectors, terms t) {
     v16 sum[ROWS][VECTORS];
-    EACH_ROW(r, 0, rows) EACH_VECTOR(v, vectors) sum[r][v] = v16_load(p->c + r * p->ldc + 16 * v);
+    EACH_ROW(r, 0, rows)
+    EACH_VECTOR(v, vectors) sum[r][v] = p->fresh ? v16_zero() : v16_load(p->c + r * p->ldc + 16 * v);
     if (rows == ROWS && t.opens)
         UNROLL for (int n = 1; n < ROWS; n++)
             product_term(p, 0, n, vectors, t.begin - ROWS + n, GEMM_FMA, sum);
@@ -194,6 +196,7 @@ static void product_ragged(product p, int64_t r, int64_t width, const band *b, i
    ROWS. Terms that ROWS consecutive rows have in common, and full triangles of terms before and after them,
    are added to these rows together. */
 static void product_banded(product p, int64_t rows, int64_t width, const band *b) {
+    bool fresh = p.fresh;
     for (int64_t r = 0; r < rows; r += ROWS, p.a += ROWS * p.a_row, p.c += ROWS * p.ldc) {
         int64_t first = band_begin(b, r), begin = band_begin(b, r + ROWS - 1);
         int64_t end = band_end(b, r), last = band_end(b, r + ROWS - 1);
@@ -202,8 +205,12 @@ static void product_banded(product p, int64_t rows, int64_t width, const band *b
                    .end = common ? end : begin,
                    .opens = common && begin - first == ROWS - 1,
                    .closes = common && last - end == ROWS - 1};
-        if (first < begin && !t.opens) product_ragged(p, r, width, b, 0, begin);
-        if (begin < end || t.opens || t.closes) product_add_wide(p, ROWS, width, t);
+        bool together = begin < end || t.opens || t.closes, ragged = first < begin && !t.opens;
+        p.fresh = fresh && together && !ragged;
+        if (fresh && !p.fresh) memset(p.c, 0, (size_t)(ROWS * p.ldc) * sizeof(float));
+        if (ragged) product_ragged(p, r, width, b, 0, begin);
+        if (together) product_add_wide(p, ROWS, width, t);
+        p.fresh = false;
         if (t.end < last && !t.closes) product_ragged(p, r, width, b, t.end, b->depth);
     }
 }

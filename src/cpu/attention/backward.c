@@ -97,7 +97,6 @@ static void start_block(const backward_job *j, const query_block *q, backward_bu
         w->lse[i] = lse[i];
     }
     for (int64_t i = q->count; i < capacity; i++) w->delta[i] = w->lse[i] = 0.0f;
-    memset(w->dq, 0, (size_t)(capacity * s->width) * sizeof(float));
 }
 
 /* Replaces score by p = exp(score - lse) and dp by ds = p * (dp - delta) * scale, for 16 queries. */
@@ -144,9 +143,9 @@ static void score_tile(const attention *s, const backward_buffers *w, int64_t i,
 }
 
 /* Processes queries [i, i + count) with the keys of a tile. row: the row of query i in the block of queries;
-   tile: the tile's first key. */
+   tile: the tile's first key; first: no earlier block of queries has met the tile. */
 static void meet_tile(const attention *s, const backward_buffers *w, int64_t i, int64_t count, int64_t row,
-                      int64_t tile) {
+                      int64_t tile, bool first) {
     int64_t width = s->width;
     if (tile > i + count - 1 || first_key(s->window, i) >= tile + TILE) return;
     score_tile(s, w, i, count, row, tile);
@@ -156,7 +155,8 @@ static void meet_tile(const attention *s, const backward_buffers *w, int64_t i, 
                   .b = w->k,
                   .ldb = width,
                   .c = w->dq + row * width,
-                  .ldc = width};
+                  .ldc = width,
+                  .fresh = tile <= first_key(s->window, i)};
     band keys = {.begin = s->window > 0 ? i - s->window + 1 - tile : 0,
                  .begin_step = s->window > 0,
                  .end = i + 1 - tile,
@@ -169,7 +169,8 @@ static void meet_tile(const attention *s, const backward_buffers *w, int64_t i, 
                   .b = w->q + row * width,
                   .ldb = width,
                   .c = w->dk,
-                  .ldc = width};
+                  .ldc = width,
+                  .fresh = first && tile == i};
     product dv = dk;
     dv.a = w->p, dv.b = w->dout + row * width, dv.c = w->dv;
     band queries = {.begin = tile - i,
@@ -193,42 +194,28 @@ static void unpack_rows(const float *packed, const attention *s, const tensor *t
     WITH_DTYPE(t->dtype, D, unpack_rows_of(D, packed, s->width, t, first, count, column, s->head_dim));
 }
 
-/* The rows of dk or dv that belong to the keys of a tile: [first, first + keys), columns from `column` on. */
-typedef struct key_rows {
-    int64_t first, keys, column;
-} key_rows;
-
-/* Gets the sums of a tile so far from `sum`: 0 if no block of queries has met the tile. */
-static void load_sums(const tensor *sum, const attention *s, key_rows r, bool fresh, float *packed) {
-    if (fresh)
-        memset(packed, 0, (size_t)(TILE * s->width) * sizeof(float));
-    else
-        pack_rows(sum, r.first, r.keys, r.column, s, TILE, packed);
-}
-
 static void backward_block(const backward_job *j, const query_block *q, backward_buffers *w) {
     const attention *s = &j->s;
     const attention_backward_args *a = j->a;
     const backward_sums *sums = &j->sums;
-    int64_t shared = s->heads / s->kv_heads, end = q->query + q->count;
+    int64_t shared = s->heads / s->kv_heads, column = q->head / shared * s->head_dim;
+    int64_t end = q->query + q->count;
     start_block(j, q, w);
     for (int64_t tile = first_key(s->window, q->query) / TILE * TILE; tile < end; tile += TILE) {
-        key_rows r = {.first = q->d.first + tile,
-                      .keys = clamp(q->d.length - tile, 0, TILE),
-                      .column = q->head / shared * s->head_dim};
-        pack_rows(a->k, r.first, r.keys, r.column, s, TILE, w->k);
-        if (s->in_pairs) w->least_k = pack_operand(a->k, r.first, r.keys, r.column, s, w->k_operand);
-        w->least_v = pack_operand(a->v, r.first, r.keys, r.column, s, w->v);
+        int64_t keys = clamp(q->d.length - tile, 0, TILE), key = q->d.first + tile;
+        pack_rows(a->k, key, keys, column, s, TILE, w->k);
+        if (s->in_pairs) w->least_k = pack_operand(a->k, key, keys, column, s, w->k_operand);
+        w->least_v = pack_operand(a->v, key, keys, column, s, w->v);
         /* the first and the last block of queries of the key head that see a key of the tile */
         bool first = q->head % shared == 0 && tile >= q->query;
         bool last = q->head % shared == shared - 1 &&
                     end_query(s->window, tile + TILE - 1, q->d.length) <= end;
-        load_sums(&sums->dk_sum, s, r, first, w->dk);
-        load_sums(&sums->dv_sum, s, r, first, w->dv);
+        if (!first) pack_rows(&sums->dk_sum, key, keys, column, s, TILE, w->dk);
+        if (!first) pack_rows(&sums->dv_sum, key, keys, column, s, TILE, w->dv);
         for (int64_t row = 0; row < q->count; row += QUERIES)
-            meet_tile(s, w, q->query + row, clamp(q->count - row, 0, QUERIES), row, tile);
-        unpack_rows(w->dk, s, last ? a->dk : &sums->dk_sum, r.first, r.keys, r.column);
-        unpack_rows(w->dv, s, last ? a->dv : &sums->dv_sum, r.first, r.keys, r.column);
+            meet_tile(s, w, q->query + row, clamp(q->count - row, 0, QUERIES), row, tile, first);
+        unpack_rows(w->dk, s, last ? a->dk : &sums->dk_sum, key, keys, column);
+        unpack_rows(w->dv, s, last ? a->dv : &sums->dv_sum, key, keys, column);
     }
     unpack_rows(w->dq, s, a->dq, q->d.first + q->query, q->count, q->head * s->head_dim);
 }
