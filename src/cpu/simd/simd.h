@@ -148,7 +148,7 @@ SIMD v16 v16_load_bf16(const uint16_t *p) {
 SIMD v16 v16_load_bf16_n(const uint16_t *p, int64_t n) {
     return v16_from_bits(v16i_shl(v16i_load_u16_n(p, n), 16));
 }
-/* Converts with integer arithmetic, because AVX512-BF16's instruction treats subnormal numbers as 0. */
+/* Converts with integer arithmetic, which all numbers and ISA levels need. */
 SIMD v16i v16_to_bf16(v16 x) {
     v16i u = v16_bits(x);
     v16i odd = v16i_and(v16i_shr(u, 16), v16i_set1(1));
@@ -156,6 +156,9 @@ SIMD v16i v16_to_bf16(v16 x) {
     return v16i_select(v16_isnan(x), v16i_set1(0x7fff), h);
 }
 SIMD void v16_store_bf16(uint16_t *p, v16 x) {
+#if SIMD_HAS_PAIRS
+    if (v16_store_ordinary_bf16(p, x)) return;
+#endif
     v16i_store_u16(p, v16_to_bf16(x));
 }
 SIMD void v16_store_bf16_n(uint16_t *p, v16 x, int64_t n) {
