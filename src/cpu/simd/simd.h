@@ -125,10 +125,8 @@ SIMD v16 v16_exp(v16 given) {
     p = v16_add(v16_fma(p, v16_mul(r, r), r), v16_set1(1.0f));
     /* exp(FMATH_EXP_MIN) rounds to 0. Selecting 0 directly avoids subnormal numbers, which are slow in the
        processor and would occur for every masked score (-inf). */
-    v16m tiny = v16_le(x, v16_set1(FMATH_EXP_MIN));
-    p = v16_select(tiny, v16_zero(), p);
-    n = v16_select(tiny, v16_zero(), n);
-    return v16_select(v16_isnan(given), given, v16_scale_by_power(p, n));
+    p = v16_select(v16_le(x, v16_set1(FMATH_EXP_MIN)), v16_zero(), p);
+    return v16_scale_by_power(p, n);
 }
 
 /* ---- log, with the bits of fmath_log ---- */
