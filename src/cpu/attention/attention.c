@@ -128,8 +128,7 @@ SIMD v16 largest(const float *scores, const key_range *k) {
 SIMD v16 exponentials(float *scores, const key_range *k, v16 shift) {
     v16 part[16];
     for (int l = 0; l < 16; l++) part[l] = v16_zero();
-    for (int64_t j = k->begin; j < k->end; j += 16)
-        SIMD_UNROLL for (int l = 0; l < 16; l++) {
+    for (int64_t j = k->begin; j < k->end; j += 16) SIMD_UNROLL for (int l = 0; l < 16; l++) {
             v16 p = v16_exp(v16_sub(v16_load(scores + (j + l) * QUERY_LANES), shift));
             v16_store(scores + (j + l) * QUERY_LANES, p);
             part[l] = v16_add(part[l], p);
@@ -278,7 +277,8 @@ static float query_exponentials(float *scores, float most) {
 static void forward_query(const forward_job *j, const unit *u, int64_t n, const forward_buffers *w) {
     const attention *s = &j->s;
     int64_t i = u->query + n;
-    float *q = w->queries, *output = w->output + n * s->width, *scores = w->scores, most = -INFINITY, sum = 0.0f;
+    float *q = w->queries, *output = w->output + n * s->width, *scores = w->scores, most = -INFINITY,
+          sum = 0.0f;
     int64_t column = u->head / (s->heads / s->kv_heads) * s->head_dim, first = first_key(s->window, i);
     pack_rows(j->a->q, query_row(s, &u->d, i), 1, u->head * s->head_dim, s, 1, q);
     memset(output, 0, (size_t)s->width * sizeof(float));

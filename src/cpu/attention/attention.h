@@ -157,8 +157,7 @@ SIMD void product_add(const product *p, int rows, int vectors, terms t) {
             product_term(p, 0, n, vectors, t.begin - ROWS + n, GEMM_FMA, sum);
     for (int64_t k = t.begin; k < t.end; k++) product_term(p, 0, rows, vectors, k, GEMM_FMA, sum);
     if (rows == ROWS && t.closes)
-        UNROLL for (int n = 1; n < ROWS; n++)
-            product_term(p, n, ROWS, vectors, t.end - 1 + n, GEMM_FMA, sum);
+        UNROLL for (int n = 1; n < ROWS; n++) product_term(p, n, ROWS, vectors, t.end - 1 + n, GEMM_FMA, sum);
     EACH_ROW(r, 0, rows) EACH_VECTOR(v, vectors) v16_store(p->c + r * p->ldc + 16 * v, sum[r][v]);
 }
 
@@ -217,12 +216,20 @@ static void product_banded(product p, int64_t rows, int64_t width, const band *b
 
 /* ---- packing ---- */
 
+/* Prefetches the element that is TILE rows after element `at`: the next tile or the next document. */
+SIMD void prefetch_row(ott_dtype d, const tensor *t, int64_t at) {
+    __builtin_prefetch((const char *)t->data + (at + TILE * t->ld) * (d == OTT_F32 ? 4 : 2), 0, 2);
+}
+
 /* Packs rows [first, first + count), columns [column, column + head_dim) of t to packed[capacity][width]. */
 SIMD void pack_rows_of(ott_dtype d, const tensor *t, int64_t first, int64_t count, int64_t column,
                        int64_t head_dim, int64_t width, int64_t capacity, float *packed) {
     int64_t at = first * t->ld + column;
     for (int64_t r = 0; r < count; r++, packed += width, at += t->ld)
-        BY_16(c, lanes, head_dim, v16_store(packed + c, v16_get(t->data, d, at + c, lanes)););
+        BY_16(c, lanes, head_dim, {
+            prefetch_row(d, t, at + c);
+            v16_store(packed + c, v16_get(t->data, d, at + c, lanes));
+        });
     memset(packed, 0, (size_t)((capacity - count) * width) * sizeof(float));
 }
 static void pack_rows(const tensor *t, int64_t first, int64_t count, int64_t column, const attention *s,
@@ -235,6 +242,7 @@ static void pack_rows(const tensor *t, int64_t first, int64_t count, int64_t col
 
 /* Returns packed elements [e, e + 16) of the row of t whose head starts at element `at`. */
 SIMD v16 operand_elements(ott_dtype d, bool pairs, const tensor *t, int64_t at, int64_t e, int64_t head_dim) {
+    prefetch_row(d, t, at + (pairs ? 2 * e : e));
 #if SIMD_HAS_PAIRS
     if (pairs) return v16_load_pairs(t->data, d, at + 2 * e, head_dim - 2 * e, PAIR_CHAIN, false);
 #endif
@@ -368,8 +376,7 @@ SIMD void score_keys_by(const key_product *x, const attention *s, gemm_arithmeti
     int64_t both = clamp(last.begin, 0, first.end);
     if (VECTORS > 1) score_range(x, s, 0, 1, first.begin, both, how);
     score_range(x, s, 0, VECTORS, both, first.end, how);
-    if (VECTORS > 1)
-        score_range(x, s, VECTORS - 1, 1, clamp(first.end, last.begin, last.end), last.end, how);
+    if (VECTORS > 1) score_range(x, s, VECTORS - 1, 1, clamp(first.end, last.begin, last.end), last.end, how);
 }
 static void score_keys(key_product x, const attention *s, gemm_arithmetic how) {
 #if SIMD_HAS_PAIRS

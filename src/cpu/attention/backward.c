@@ -208,8 +208,8 @@ static void backward_block(const backward_job *j, const query_block *q, backward
         w->least_v = pack_operand(a->v, key, keys, column, s, w->v);
         /* the first and the last block of queries of the key head that see a key of the tile */
         bool first = q->head % shared == 0 && tile >= q->query;
-        bool last = q->head % shared == shared - 1 &&
-                    end_query(s->window, tile + TILE - 1, q->d.length) <= end;
+        bool last =
+            q->head % shared == shared - 1 && end_query(s->window, tile + TILE - 1, q->d.length) <= end;
         if (!first) pack_rows(&sums->dk_sum, key, keys, column, s, TILE, w->dk);
         if (!first) pack_rows(&sums->dv_sum, key, keys, column, s, TILE, w->dv);
         for (int64_t row = 0; row < q->count; row += QUERIES)
