@@ -263,13 +263,4 @@ SIMD void v16_store_any_n(void *p, ott_dtype d, int64_t index, v16 x, int64_t n)
         v16_store_f16_n((uint16_t *)p + index, x, n);
 }
 
-/* Returns x rounded to format d, as a store and a load would. */
-SIMD v16 v16_rounded(v16 x, ott_dtype d) {
-    if (d == OTT_F32) return x;
-    uint16_t h[16];
-    if (d == OTT_BF16) return v16_from_bits(v16i_shl(v16_to_bf16(x), 16));
-    v16_store_f16(h, x);
-    return v16_load_f16(h);
-}
-
 #endif
