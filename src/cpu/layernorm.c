@@ -1,7 +1,8 @@
 /* cpu/layernorm: layer normalization (Ba et al. 2016) after adding to the residual stream. */
 #include "cpu/rows.h"
 
-/* Computes h = x + delta, rounded; stores it unless h is NULL (and delta too). Returns the sum of h (SUM16 in ops.def). */
+/* Computes h = x + delta, rounded; stores it unless h is NULL. Without h there is no delta. Returns the sum
+   of h (SUM16 in ops.def). */
 SIMD float residual_row(ott_dtype d, const void *x, const void *delta, void *h, int64_t columns) {
     v16 sum = v16_zero();
     BY_16(c, lanes, columns, {

@@ -1,8 +1,8 @@
 /* cpu/norm: RMSNorm (Zhang and Sennrich 2019) after adding to the residual stream. */
 #include "cpu/rows.h"
 
-/* Computes h = x + delta, rounded; stores it unless h is NULL (and delta too). Returns the sum of h^2 (SUM16 in
-   ops.def). */
+/* Computes h = x + delta, rounded; stores it unless h is NULL. Without h there is no delta. Returns the sum
+   of h^2 (SUM16 in ops.def). */
 SIMD float residual_row(ott_dtype d, const void *x, const void *delta, void *h, int64_t columns) {
     v16 squares = v16_zero();
     BY_16(c, lanes, columns, {
