@@ -73,22 +73,25 @@ ANYWHERE double fmath_log_near_one(double m) {
     return 2.0 * (f + f * sum);
 }
 
-/* Natural logarithm of a positive, finite x, computed in double and rounded once to float; NaN gives NaN. No
-   operation is fused, so all compilers and machines give the same bits. */
-ANYWHERE float fmath_log(float x) {
+/* Natural logarithm of a positive, finite x, computed in double and rounded once to float. No operation is
+   fused, so all compilers and machines give the same bits. No branch, so that compilers can vectorize it. */
+ANYWHERE float fmath_log_of_positive(float x) {
     const double ln2 = 0.69314718055994531, sqrt2 = 1.4142135623730951;
-    if (!(x > 0.0f && x < INFINITY)) return x == 0.0f ? -INFINITY : x < 0.0f ? NAN : x;
     double wide = (double)x; /* a normal double even if x is subnormal */
     uint64_t u;
     memcpy(&u, &wide, 8);
     int exponent = (int)(u >> 52) - 1023;
     u = (u & 0x000fffffffffffffu) | ((uint64_t)1023 << 52);
     memcpy(&wide, &u, 8);
-    if (wide > sqrt2) {
-        wide *= 0.5;
-        exponent++;
-    }
+    exponent += wide > sqrt2;
+    wide = wide > sqrt2 ? wide * 0.5 : wide;
     return (float)(exponent * ln2 + fmath_log_near_one(wide));
+}
+
+/* Natural logarithm: -infinity of 0, NaN of negative numbers and of NaN. */
+ANYWHERE float fmath_log(float x) {
+    if (!(x > 0.0f && x < INFINITY)) return x == 0.0f ? -INFINITY : x < 0.0f ? NAN : x;
+    return fmath_log_of_positive(x);
 }
 
 #endif

@@ -96,23 +96,20 @@ typedef struct unit {
     int64_t head, query, count;
 } unit;
 
-static void start_forward_block(const forward_job *j, const unit *u, forward_buffers *w) {
-    int64_t width = j->s.width, score_width = j->s.score_width, capacity = padded_lanes(u->count);
-    w->least_query = pack_operand(j->a->q, query_row(&j->s, &u->d, u->query), u->count,
-                                  u->head * j->s.head_dim, &j->s, capacity, w->output);
-    for (int64_t i = 0; i < capacity; i += QUERY_LANES)
-        pack_lanes(w->output + i * score_width, score_width, w->queries + i * score_width);
-    memset(w->output, 0, (size_t)(capacity * width) * sizeof(float));
-    for (int64_t i = 0; i < capacity; i++) w->most[i] = -INFINITY, w->sum[i] = 0.0f;
+static void start_block(const forward_job *j, const unit *u, forward_buffers *w) {
+    w->least_query = pack_lanes(j->a->q, query_row(&j->s, &u->d, u->query), u->count, u->head * j->s.head_dim,
+                                &j->s, w->queries);
+    for (int64_t i = 0; i < padded_lanes(u->count); i++) w->most[i] = -INFINITY, w->sum[i] = 0.0f;
 }
 
-/* Sets scores of keys that a query does not see to -inf. i: the first query; tile: the first key. */
+/* Sets scores of keys that a query does not see to -inf. i: the first of 16 queries; tile: the first key. */
 static void mask_tile(const attention *s, int64_t i, int64_t tile, const key_range *k, float *scores) {
+    v16 hidden = v16_set1(-INFINITY);
     for (int64_t j = k->begin; j < k->end; j++) {
-        int64_t see = clamp(tile + j - i, 0, QUERY_LANES);
-        int64_t stop = clamp(end_query(s->window, tile + j, INT64_MAX) - i, see, QUERY_LANES);
-        for (int64_t lane = 0; lane < see; lane++) scores[j * QUERY_LANES + lane] = -INFINITY;
-        for (int64_t lane = stop; lane < QUERY_LANES; lane++) scores[j * QUERY_LANES + lane] = -INFINITY;
+        int64_t see = clamp(tile + j - i, 0, 16), stop = end_query(s->window, tile + j, INT64_MAX) - i;
+        if (see == 0 && stop >= 16) continue;
+        v16 score = v16_select(v16m_first(see), hidden, v16_load(scores + j * QUERY_LANES));
+        v16_store(scores + j * QUERY_LANES, v16_select(v16m_first(clamp(stop, 0, 16)), score, hidden));
     }
 }
 
@@ -131,26 +128,33 @@ SIMD v16 largest(const float *scores, const key_range *k) {
 SIMD v16 exponentials(float *scores, const key_range *k, v16 shift) {
     v16 part[16];
     for (int l = 0; l < 16; l++) part[l] = v16_zero();
-    for (int64_t j = k->begin; j < k->end; j++) {
-        v16 p = v16_exp(v16_sub(v16_load(scores + j * QUERY_LANES), shift));
-        v16_store(scores + j * QUERY_LANES, p);
-        part[j % 16] = v16_add(part[j % 16], p);
-    }
+    for (int64_t j = k->begin; j < k->end; j += 16) SIMD_UNROLL for (int l = 0; l < 16; l++) {
+            v16 p = v16_exp(v16_sub(v16_load(scores + (j + l) * QUERY_LANES), shift));
+            v16_store(scores + (j + l) * QUERY_LANES, p);
+            part[l] = v16_add(part[l], p);
+        }
     for (int half = 8; half > 0; half /= 2)
         for (int l = 0; l < half; l++) part[l] = v16_add(part[l], part[l + half]);
     return part[0];
 }
 
-/* Online softmax step of 16 queries with a tile: replaces scores by p = exp(score - maximum). Only the first
-   `seeing` queries see keys of the tile. The running maximum and sum of the other queries do not change. */
-SIMD void softmax_step(float *scores, const key_range *k, int64_t seeing, float *most, float *sum,
-                       float *factor) {
-    v16m sees = v16m_first(seeing);
-    v16 old = v16_load(most), now = v16_max(largest(scores, k), old);
-    v16 f = v16_select(sees, v16_exp(v16_sub(old, now)), v16_set1(1.0f));
-    v16 total = exponentials(scores, k, v16_select(sees, now, v16_zero()));
-    v16_store(most, now);
-    v16_store(sum, v16_add(v16_mul(v16_load(sum), f), total));
+/* Online softmax step of queries [i, i + 16) with a tile: replaces scores by p = exp(score - maximum). In the
+   first tile of a query, its factor is 1 and not 0, because all its sums are 0. */
+static void softmax_step(const attention *s, int64_t i, int64_t tile, const key_range *k, float *scores,
+                         float *most, float *sum, float *factor) {
+    v16 one = v16_set1(1.0f), f = one;
+    if (k->begin < k->end) {
+        cap_scores(k, s, scores, QUERY_LANES);
+        if (!k->all) mask_tile(s, i, tile, k, scores);
+        /* Queries after the first `seeing` see no key. Their maximum and sum do not change. */
+        v16m sees = v16m_first(clamp(end_query(s->window, tile + TILE - 1, INT64_MAX) - i, 0, 16));
+        v16 old = v16_load(most), now = v16_max(largest(scores, k), old);
+        v16 first = v16_select(v16_eq(old, v16_set1(-INFINITY)), one, v16_exp(v16_sub(old, now)));
+        v16 total = exponentials(scores, k, v16_select(sees, now, v16_zero()));
+        f = v16_select(sees, first, one);
+        v16_store(most, now);
+        v16_store(sum, v16_add(v16_mul(v16_load(sum), f), total));
+    }
     v16_store(factor, f);
 }
 
@@ -165,35 +169,59 @@ static void rescale(float *output, int64_t width, const float *factor) {
 
 /* Processes queries [i, i + QUERY_LANES) with the keys of a tile. row: the row of query i in the block of
    queries; tile: the tile's first key. */
-static void forward_tile(const attention *s, const forward_buffers *w, int64_t i, int64_t row, int64_t tile) {
-    key_range k = visible_keys(s, i, tile);
-    if (k.begin >= k.end) return;
-    score_keys(w->keys, w->queries + row * s->score_width, k.begin, k.end, s, s->scale, w->scores,
-               QUERY_LANES, operand_arithmetic(s, w->least_query, w->least_key));
-    cap_scores(k.begin, k.end, s, w->scores, QUERY_LANES);
-    if (!k.all) mask_tile(s, i, tile, &k, w->scores);
-    int64_t seeing = end_query(s->window, tile + TILE - 1, INT64_MAX) - i;
-    for (int v = 0; v < QUERY_LANES; v += 16)
-        softmax_step(w->scores + v, &k, clamp(seeing - v, 0, 16), w->most + row + v, w->sum + row + v,
-                     w->factor + v);
+static void meet_tile(const attention *s, const forward_buffers *w, int64_t i, int64_t row, int64_t tile) {
+    key_range k[VECTORS];
+    if (!visible_to_lanes(s, i, tile, k)) return;
+    score_keys((key_product){.keys = w->keys,
+                             .queries = w->queries + row * s->score_width,
+                             .k = k,
+                             .scale = s->scale,
+                             .scores = w->scores,
+                             .ld = QUERY_LANES},
+               s, operand_arithmetic(s, w->least_query, w->least_key));
+    for (int v = 0; v < VECTORS; v++)
+        softmax_step(s, i + 16 * v, tile, &k[v], w->scores + 16 * v, w->most + row + 16 * v,
+                     w->sum + row + 16 * v, w->factor + 16 * v);
     float *output = w->output + row * s->width;
-    rescale(output, s->width, w->factor);
-    product p = product_of(w->scores, 1, QUERY_LANES, w->values, output, s->width);
-    band b = band_of_keys(s, i, tile);
+    bool fresh = tile <= first_key(s->window, i);
+    if (!fresh) rescale(output, s->width, w->factor);
+    product p = {.a = w->scores,
+                 .a_row = 1,
+                 .a_depth = QUERY_LANES,
+                 .b = w->values,
+                 .ldb = s->width,
+                 .c = output,
+                 .ldc = s->width,
+                 .fresh = fresh};
+    band b = {.begin = s->window > 0 ? i - s->window + 1 - tile : 0,
+              .begin_step = s->window > 0,
+              .end = i + 1 - tile,
+              .end_step = 1,
+              .depth = TILE};
     product_banded(p, QUERY_LANES, s->width, &b);
 }
 
-SIMD void output_row(ott_dtype d, const float *from, float l, void *o, int64_t column, int64_t head_dim) {
-    v16 inverse = v16_set1(1.0f / l);
-    BY_16(c, lanes, head_dim, v16_put(o, d, column + c, v16_mul(v16_load(from + c), inverse), lanes););
+SIMD void output_rows(ott_dtype d, const float *from, int64_t width, const float *inverse, const tensor *o,
+                      int64_t row, int64_t rows, int64_t column, int64_t head_dim) {
+    int64_t at = row * o->ld + column;
+    for (int64_t r = 0; r < rows; r++, from += width, at += o->ld) {
+        v16 factor = v16_set1(inverse[r]);
+        BY_16(c, lanes, head_dim, v16_put(o->data, d, at + c, v16_mul(v16_load(from + c), factor), lanes););
+    }
 }
 
-/* Stores the row of o and the log-sum-exp (lse) of the query at position i. */
-static void finish_query(const forward_job *j, const unit *u, int64_t i, const float *output, float most,
-                         float sum) {
-    int64_t row = query_row(&j->s, &u->d, i), column = u->head * j->s.head_dim;
-    WITH_DTYPE(j->a->o->dtype, D, output_row(D, output, sum, row_of(j->a->o, row), column, j->s.head_dim));
-    ((float *)row_of(j->a->lse, u->head))[row] = most + fmath_log(sum);
+/* Stores the rows of o and the log-sum-exps (lse) of queries u->query + [n, n + count), at most 16. */
+static void finish_queries(const forward_job *j, const unit *u, int64_t n, int64_t count,
+                           const forward_buffers *w) {
+    float inverse[16];
+    const attention *s = &j->s;
+    int64_t row = query_row(s, &u->d, u->query + n), column = u->head * s->head_dim;
+    v16 sum = v16_load_n(w->sum + n, count), most = v16_load_n(w->most + n, count);
+    v16_store(inverse, v16_div(v16_set1(1.0f), sum));
+    WITH_DTYPE(j->a->o->dtype, D,
+               output_rows(D, w->output + n * s->width, s->width, inverse, j->a->o, row, count, column,
+                           s->head_dim));
+    v16_store_n((float *)row_of(j->a->lse, u->head) + row, v16_add(most, v16_log(sum)), count);
 }
 
 /* ---- a few queries, one by one ---- */
@@ -224,8 +252,8 @@ SIMD void score_query(ott_dtype d, const tensor *k, int64_t row, int64_t column,
 }
 
 /* Multiplies output[c] by factor, then adds p[j] * v[j,c] with one fmaf for each visible key j. */
-SIMD void add_weighted_values(ott_dtype d, const tensor *v, int64_t row, int64_t column, const attention *s,
-                              const key_range *see, const float *p, float factor, float *output) {
+SIMD void add_values(ott_dtype d, const tensor *v, int64_t row, int64_t column, const attention *s,
+                     const key_range *see, const float *p, float factor, float *output) {
     BY_16(c, lanes, s->head_dim, {
         v16 sum = v16_mul(v16_load(output + c), v16_set1(factor));
         for (int64_t j = see->begin; j < see->end; j++)
@@ -245,10 +273,12 @@ static float query_exponentials(float *scores, float most) {
     return v16_fold_sum(sum);
 }
 
-/* Computes the output of the query at position i. w->queries and w->output have one row here. */
-static void forward_query(const forward_job *j, const unit *u, int64_t i, const forward_buffers *w) {
+/* Computes the sums of query u->query + n, as forward_block does for all queries of a unit. */
+static void forward_query(const forward_job *j, const unit *u, int64_t n, const forward_buffers *w) {
     const attention *s = &j->s;
-    float *q = w->queries, *output = w->output, *scores = w->scores, most = -INFINITY, sum = 0.0f;
+    int64_t i = u->query + n;
+    float *q = w->queries, *output = w->output + n * s->width, *scores = w->scores, most = -INFINITY,
+          sum = 0.0f;
     int64_t column = u->head / (s->heads / s->kv_heads) * s->head_dim, first = first_key(s->window, i);
     pack_rows(j->a->q, query_row(s, &u->d, i), 1, u->head * s->head_dim, s, 1, q);
     memset(output, 0, (size_t)s->width * sizeof(float));
@@ -257,44 +287,41 @@ static void forward_query(const forward_job *j, const unit *u, int64_t i, const 
         int64_t row = u->d.first + tile;
         WITH_DTYPE(j->a->k->dtype, D, score_query(D, j->a->k, row, column, s, &see, q, scores));
         float now = most;
-        for (int64_t n = see.begin; n < see.end; n++) now = scores[n] > now ? scores[n] : now;
+        for (int64_t k = see.begin; k < see.end; k++) now = scores[k] > now ? scores[k] : now;
         float factor = tile <= first ? 0.0f : fmath_exp(most - now);
         sum = sum * factor + query_exponentials(scores, now);
-        WITH_DTYPE(j->a->v->dtype, D,
-                   add_weighted_values(D, j->a->v, row, column, s, &see, scores, factor, output));
+        WITH_DTYPE(j->a->v->dtype, D, add_values(D, j->a->v, row, column, s, &see, scores, factor, output));
         most = now;
     }
-    finish_query(j, u, i, output, most, sum);
+    w->most[n] = most, w->sum[n] = sum;
 }
 
 /* ---- a block of queries ---- */
 
-static void forward_query_block(const forward_job *j, const unit *u, forward_buffers *w) {
+static void forward_block(const forward_job *j, const unit *u, forward_buffers *w) {
     const attention *s = &j->s;
     int64_t column = u->head / (s->heads / s->kv_heads) * s->head_dim;
-    start_forward_block(j, u, w);
+    start_block(j, u, w);
     for (int64_t tile = first_key(s->window, u->query) / TILE * TILE; tile < u->query + u->count;
          tile += TILE) {
         int64_t keys = clamp(u->d.length - tile, 0, TILE);
-        w->least_key = pack_operand(j->a->k, u->d.first + tile, keys, column, s, TILE, w->keys);
+        w->least_key = pack_operand(j->a->k, u->d.first + tile, keys, column, s, w->keys);
         pack_rows(j->a->v, u->d.first + tile, keys, column, s, TILE, w->values);
-        for (int64_t row = 0; row < u->count; row += QUERY_LANES)
-            forward_tile(s, w, u->query + row, row, tile);
+        for (int64_t row = 0; row < u->count; row += QUERY_LANES) meet_tile(s, w, u->query + row, row, tile);
     }
-    for (int64_t i = 0; i < u->count; i++)
-        finish_query(j, u, u->query + i, w->output + i * s->width, w->most[i], w->sum[i]);
 }
 
 static void forward_unit(const forward_job *j, const unit *u, forward_buffers *w) {
     if (u->count > SKINNY_QUERIES)
-        forward_query_block(j, u, w);
+        forward_block(j, u, w);
     else
-        for (int64_t i = 0; i < u->count; i++) forward_query(j, u, u->query + i, w);
+        for (int64_t n = 0; n < u->count; n++) forward_query(j, u, n, w);
+    for (int64_t n = 0; n < u->count; n += 16) finish_queries(j, u, n, clamp(u->count - n, 0, 16), w);
 }
 
 /* Computes this thread's units of work. Each thread has an equal share of the visible (query, key) pairs of
    all documents and heads, in order. A unit belongs to the thread that has its middle pair. */
-static void attention_forward_task(void *argument, int thread, int threads) {
+static void forward_task(void *argument, int thread, int threads) {
     const forward_job *j = argument;
     const attention *s = &j->s;
     forward_buffers w;
@@ -332,6 +359,6 @@ ott_status ISA(attention_forward)(exec *cx, const attention_forward_args *a) {
            (lay_out_forward(s, cpu_scratch(cx, 0), &w) > SCRATCH_FLOATS || too_few_units(s, cpu_threads(cx))))
         s->block /= 2;
     TRY(ISA(attention_fits)("attention_forward", s, lay_out_forward(s, cpu_scratch(cx, 0), &w)));
-    cpu_run_sized(cx, s->pairs * s->heads * s->head_dim, attention_forward_task, &j);
+    cpu_run_sized(cx, s->pairs * s->heads * s->head_dim, forward_task, &j);
     return OTT_OK;
 }

@@ -110,55 +110,63 @@ typedef struct product {
     int64_t ldb;
     float *c; /* the sums c[rows][ldc] */
     int64_t ldc;
+    bool fresh; /* true: the sums start from 0, and c is not read */
 } product;
 
-/* A product whose rows of b and c have `width` elements. */
-SIMD product product_of(const float *a, int64_t a_row, int64_t a_depth, const float *b, float *c,
-                        int64_t width) {
-    return (product){.a = a, .a_row = a_row, .a_depth = a_depth, .b = b, .ldb = width, .c = c, .ldc = width};
-}
-
-/* Unrolled loops over the rows or vectors of a tile of sums. The bounds are constants. */
-#define EACH_ROW(r, rows)       UNROLL for (int r = 0; r < ROWS; r++) if (r < (rows))
+/* Loops over rows [begin, end) or over the vectors of a tile of sums, unrolled: the bounds are constants, at
+   most ROWS and VECTORS. */
+#define EACH_ROW(r, begin, end) UNROLL for (int r = 0; r < ROWS; r++) if (r >= (begin) && r < (end))
 #define EACH_VECTOR(v, vectors) UNROLL for (int v = 0; v < VECTORS; v++) if (v < (vectors))
 
-/* Adds a(row, k) * b[k][lane] to sum[row][lane] by fmaf, for k in [begin, end) in ascending order. If
-   operands are packed in pairs, k counts pairs. */
-SIMD void product_chain(const product *p, int rows, int vectors, int64_t begin, int64_t end,
-                        gemm_arithmetic how, v16 sum[ROWS][VECTORS]) {
-    for (int64_t k = begin; k < end; k++) {
-        v16 right[VECTORS];
-        EACH_VECTOR(v, vectors) right[v] = v16_load(p->b + k * p->ldb + 16 * v);
-        EACH_ROW(r, rows) {
-            v16 left = v16_set1(p->a[r * p->a_row + k * p->a_depth]);
-            EACH_VECTOR(v, vectors) sum[r][v] = gemm_extended(left, right[v], sum[r][v], how);
-        }
+/* Adds a(row, k) * b[k][lane] to sum[row][lane] by fmaf, for rows [begin, end). If operands are packed in
+   pairs, k counts pairs. */
+SIMD void product_term(const product *p, int begin, int end, int vectors, int64_t k, gemm_arithmetic how,
+                       v16 sum[ROWS][VECTORS]) {
+    v16 right[VECTORS];
+    EACH_VECTOR(v, vectors) right[v] = v16_load(p->b + k * p->ldb + 16 * v);
+    EACH_ROW(r, begin, end) {
+        v16 left = v16_set1(p->a[r * p->a_row + k * p->a_depth]);
+        EACH_VECTOR(v, vectors) sum[r][v] = gemm_extended(left, right[v], sum[r][v], how);
     }
 }
 
-/* Sets c to scale * (sum of `depth` products a * b, added from 0), for ROWS rows and VECTORS vectors. */
-SIMD void product_scaled(const product *p, int64_t depth, float scale, gemm_arithmetic how) {
+/* Sets c to scale * (sum of `depth` products a * b, added from 0), for ROWS rows. */
+SIMD void product_scaled(const product *p, int vectors, int64_t depth, float scale, gemm_arithmetic how) {
     v16 sum[ROWS][VECTORS], factor = v16_set1(scale);
-    EACH_ROW(r, ROWS) EACH_VECTOR(v, VECTORS) sum[r][v] = v16_zero();
-    product_chain(p, ROWS, VECTORS, 0, depth, how, sum);
-    EACH_ROW(r, ROWS)
-    EACH_VECTOR(v, VECTORS) v16_store(p->c + r * p->ldc + 16 * v, v16_mul(factor, sum[r][v]));
+    EACH_ROW(r, 0, ROWS) EACH_VECTOR(v, vectors) sum[r][v] = v16_zero();
+    for (int64_t k = 0; k < depth; k++) product_term(p, 0, ROWS, vectors, k, how, sum);
+    EACH_ROW(r, 0, ROWS)
+    EACH_VECTOR(v, vectors) v16_store(p->c + r * p->ldc + 16 * v, v16_mul(factor, sum[r][v]));
 }
 
-/* Adds the products a * b of terms [begin, end) to the sums in c. `rows` and `vectors` are constants. */
-SIMD void product_add(const product *p, int rows, int vectors, int64_t begin, int64_t end) {
+/* The terms of ROWS rows of a product: all rows have the terms [begin, end). If `opens`, row r also has the
+   ROWS - 1 - r terms before them; if `closes`, the r terms after them. */
+typedef struct terms {
+    int64_t begin, end;
+    bool opens, closes;
+} terms;
+
+/* Adds the products of terms t to the sums in c, in ascending order. `rows` and `vectors` are constants.
+   With one row, t neither opens nor closes. */
+SIMD void product_add(const product *p, int rows, int vectors, terms t) {
     v16 sum[ROWS][VECTORS];
-    EACH_ROW(r, rows) EACH_VECTOR(v, vectors) sum[r][v] = v16_load(p->c + r * p->ldc + 16 * v);
-    product_chain(p, rows, vectors, begin, end, GEMM_FMA, sum);
-    EACH_ROW(r, rows) EACH_VECTOR(v, vectors) v16_store(p->c + r * p->ldc + 16 * v, sum[r][v]);
+    EACH_ROW(r, 0, rows)
+    EACH_VECTOR(v, vectors) sum[r][v] = p->fresh ? v16_zero() : v16_load(p->c + r * p->ldc + 16 * v);
+    if (rows == ROWS && t.opens)
+        UNROLL for (int n = 1; n < ROWS; n++)
+            product_term(p, 0, n, vectors, t.begin - ROWS + n, GEMM_FMA, sum);
+    for (int64_t k = t.begin; k < t.end; k++) product_term(p, 0, rows, vectors, k, GEMM_FMA, sum);
+    if (rows == ROWS && t.closes)
+        UNROLL for (int n = 1; n < ROWS; n++) product_term(p, n, ROWS, vectors, t.end - 1 + n, GEMM_FMA, sum);
+    EACH_ROW(r, 0, rows) EACH_VECTOR(v, vectors) v16_store(p->c + r * p->ldc + 16 * v, sum[r][v]);
 }
 
 /* Like product_add, for all `width` lanes of c. `rows` is a constant. */
-SIMD void product_add_wide(product p, int rows, int64_t width, int64_t begin, int64_t end) {
+SIMD void product_add_wide(product p, int rows, int64_t width, terms t) {
     int64_t lane = 0;
     for (; lane + 16 * VECTORS <= width; lane += 16 * VECTORS, p.b += 16 * VECTORS, p.c += 16 * VECTORS)
-        product_add(&p, rows, VECTORS, begin, end);
-    for (; lane < width; lane += 16, p.b += 16, p.c += 16) product_add(&p, rows, 1, begin, end);
+        product_add(&p, rows, VECTORS, t);
+    for (; lane < width; lane += 16, p.b += 16, p.c += 16) product_add(&p, rows, 1, t);
 }
 
 /* The terms that each row of a product has: terms with factor 0 (invisible keys) are left out. Row r has the
@@ -166,13 +174,6 @@ SIMD void product_add_wide(product p, int rows, int64_t width, int64_t begin, in
 typedef struct band {
     int64_t begin, begin_step, end, end_step, depth;
 } band;
-
-/* Rows are queries from query i on, terms are the keys of the tile whose first key is `tile`. */
-SIMD band band_of_keys(const attention *s, int64_t i, int64_t tile) {
-    int64_t begin = s->window > 0 ? i - s->window + 1 - tile : 0;
-    return (band){
-        .begin = begin, .begin_step = s->window > 0, .end = i + 1 - tile, .end_step = 1, .depth = TILE};
-}
 
 SIMD int64_t band_begin(const band *b, int64_t r) {
     return clamp(b->begin + r * b->begin_step, 0, b->depth);
@@ -186,29 +187,49 @@ static void product_ragged(product p, int64_t r, int64_t width, const band *b, i
     for (int i = 0; i < ROWS; i++, p.a += p.a_row, p.c += p.ldc) {
         int64_t first = clamp(band_begin(b, r + i), begin, b->depth),
                 last = clamp(band_end(b, r + i), 0, end);
-        if (first < last) product_add_wide(p, 1, width, first, last);
+        if (first < last) product_add_wide(p, 1, width, (terms){.begin = first, .end = last});
     }
 }
 
 /* Adds to each row of c the products of its terms k (see `band`), in ascending order. `rows` is a multiple of
-   ROWS. Terms that ROWS consecutive rows have in common are added to these rows together. */
+   ROWS. Terms that ROWS consecutive rows have in common, and full triangles of terms before and after them,
+   are added to these rows together. */
 static void product_banded(product p, int64_t rows, int64_t width, const band *b) {
+    bool fresh = p.fresh;
     for (int64_t r = 0; r < rows; r += ROWS, p.a += ROWS * p.a_row, p.c += ROWS * p.ldc) {
-        int64_t begin = band_begin(b, r + ROWS - 1), end = clamp(band_end(b, r), begin, b->depth);
-        if (band_begin(b, r) < begin) product_ragged(p, r, width, b, 0, begin);
-        if (begin < end) product_add_wide(p, ROWS, width, begin, end);
-        if (end < band_end(b, r + ROWS - 1)) product_ragged(p, r, width, b, end, b->depth);
+        int64_t first = band_begin(b, r), begin = band_begin(b, r + ROWS - 1);
+        int64_t end = band_end(b, r), last = band_end(b, r + ROWS - 1);
+        bool common = begin <= end;
+        terms t = {.begin = begin,
+                   .end = common ? end : begin,
+                   .opens = common && begin - first == ROWS - 1,
+                   .closes = common && last - end == ROWS - 1};
+        bool together = begin < end || t.opens || t.closes, ragged = first < begin && !t.opens;
+        p.fresh = fresh && together && !ragged;
+        if (fresh && !p.fresh) memset(p.c, 0, (size_t)(ROWS * p.ldc) * sizeof(float));
+        if (ragged) product_ragged(p, r, width, b, 0, begin);
+        if (together) product_add_wide(p, ROWS, width, t);
+        p.fresh = false;
+        if (t.end < last && !t.closes) product_ragged(p, r, width, b, t.end, b->depth);
     }
 }
 
 /* ---- packing ---- */
+
+/* Prefetches the element that is TILE rows after element `at`: the next tile or the next document. */
+SIMD void prefetch_row(ott_dtype d, const tensor *t, int64_t at) {
+    __builtin_prefetch((const char *)t->data + (at + TILE * t->ld) * (d == OTT_F32 ? 4 : 2), 0, 2);
+}
 
 /* Packs rows [first, first + count), columns [column, column + head_dim) of t to packed[capacity][width]. */
 SIMD void pack_rows_of(ott_dtype d, const tensor *t, int64_t first, int64_t count, int64_t column,
                        int64_t head_dim, int64_t width, int64_t capacity, float *packed) {
     int64_t at = first * t->ld + column;
     for (int64_t r = 0; r < count; r++, packed += width, at += t->ld)
-        BY_16(c, lanes, head_dim, v16_store(packed + c, v16_get(t->data, d, at + c, lanes)););
+        BY_16(c, lanes, head_dim, {
+            prefetch_row(d, t, at + c);
+            v16_store(packed + c, v16_get(t->data, d, at + c, lanes));
+        });
     memset(packed, 0, (size_t)((capacity - count) * width) * sizeof(float));
 }
 static void pack_rows(const tensor *t, int64_t first, int64_t count, int64_t column, const attention *s,
@@ -217,26 +238,80 @@ static void pack_rows(const tensor *t, int64_t first, int64_t count, int64_t col
                pack_rows_of(D, t, first, count, column, s->head_dim, s->width, capacity, packed));
 }
 
-/* Packs rows of t for products over head_dim to packed[capacity][score_width]: as fp32, or as pairs of bf16
-   numbers. Returns the smallest exponent in the pairs, or 0 without pairs. */
-static int pack_operand(const tensor *t, int64_t first, int64_t count, int64_t column, const attention *s,
-                        int64_t capacity, float *packed) {
+/* ---- packing for products over head_dim: elements are fp32 numbers or, if `pairs`, pairs of bf16 ---- */
+
+/* Returns packed elements [e, e + 16) of the row of t whose head starts at element `at`. */
+SIMD v16 operand_elements(ott_dtype d, bool pairs, const tensor *t, int64_t at, int64_t e, int64_t head_dim) {
+    prefetch_row(d, t, at + (pairs ? 2 * e : e));
 #if SIMD_HAS_PAIRS
-    if (s->in_pairs) {
-        v16i least = v16i_set1(UINT32_MAX);
-        for (int64_t r = 0; r < count; r++)
-            for (int64_t c = 0; c < s->width; c += 32, packed += 16) {
-                v16 pairs = v16_load_pairs(t->data, OTT_BF16, (first + r) * t->ld + column + c,
-                                           s->head_dim - c, PAIR_CHAIN, false);
-                v16_store(packed, pairs);
-                least = v16_pair_smaller(least, pairs);
-            }
-        memset(packed, 0, (size_t)((capacity - count) * s->score_width) * sizeof(float));
-        return v16_pair_least(least);
-    }
+    if (pairs) return v16_load_pairs(t->data, d, at + 2 * e, head_dim - 2 * e, PAIR_CHAIN, false);
 #endif
-    pack_rows(t, first, count, column, s, capacity, packed);
+    (void)pairs;
+    return v16_get(t->data, d, at + e, head_dim - e);
+}
+/* Return the running minimum of the pairs' magnitudes, and the smallest exponent in them (0 without pairs). */
+SIMD v16i operand_smaller(bool pairs, v16i least, v16 elements) {
+#if SIMD_HAS_PAIRS
+    if (pairs) return v16_pair_smaller(least, elements);
+#endif
+    (void)pairs, (void)elements;
+    return least;
+}
+SIMD int operand_least(bool pairs, v16i least) {
+#if SIMD_HAS_PAIRS
+    if (pairs) return v16_pair_least(least);
+#endif
+    (void)pairs, (void)least;
     return 0;
+}
+
+SIMD int pack_operand_of(ott_dtype d, bool pairs, const tensor *t, int64_t first, int64_t count,
+                         int64_t column, const attention *s, float *packed) {
+    v16i least = v16i_set1(UINT32_MAX);
+    for (int64_t r = 0; r < count; r++)
+        for (int64_t e = 0; e < s->score_width; e += 16, packed += 16) {
+            v16 x = operand_elements(d, pairs, t, (first + r) * t->ld + column, e, s->head_dim);
+            least = operand_smaller(pairs, least, x);
+            v16_store(packed, x);
+        }
+    memset(packed, 0, (size_t)((TILE - count) * s->score_width) * sizeof(float));
+    return operand_least(pairs, least);
+}
+
+SIMD int pack_lanes_of(ott_dtype d, bool pairs, const tensor *t, int64_t first, int64_t count, int64_t column,
+                       const attention *s, float *lanes) {
+    v16i least = v16i_set1(UINT32_MAX);
+    for (int64_t r = 0; r < padded_lanes(count); r += 16) {
+        float *to = lanes + r / QUERY_LANES * QUERY_LANES * s->score_width + r % QUERY_LANES;
+        for (int64_t e = 0; e < s->score_width; e += 16, to += 16 * QUERY_LANES) {
+            v16 x[16];
+            for (int64_t i = 0; i < 16; i++) {
+                int64_t at = (first + r + i) * t->ld + column;
+                x[i] = r + i < count ? operand_elements(d, pairs, t, at, e, s->head_dim) : v16_zero();
+                least = operand_smaller(pairs, least, x[i]);
+            }
+            v16_transpose(x);
+            for (int64_t i = 0; i < 16; i++) v16_store(to + i * QUERY_LANES, x[i]);
+        }
+    }
+    return operand_least(pairs, least);
+}
+
+/* Pack rows [first, first + count), columns [column, column + head_dim) of t: pack_operand at most TILE rows
+   to packed[TILE][score_width], pack_lanes to lanes[count / QUERY_LANES, rounded up][score_width]
+   [QUERY_LANES]. Return the smallest exponent in the pairs, or 0 without pairs. */
+#define PACK_BY_FORMAT(function, t, s, ...)                                                                  \
+    do {                                                                                                     \
+        if (SIMD_HAS_PAIRS && (s)->in_pairs) return function(OTT_BF16, true, t, __VA_ARGS__);                \
+        WITH_DTYPE((t)->dtype, D, return function(D, false, t, __VA_ARGS__));                                \
+    } while (0)
+static int pack_operand(const tensor *t, int64_t first, int64_t count, int64_t column, const attention *s,
+                        float *packed) {
+    PACK_BY_FORMAT(pack_operand_of, t, s, first, count, column, s, packed);
+}
+static int pack_lanes(const tensor *t, int64_t first, int64_t count, int64_t column, const attention *s,
+                      float *lanes) {
+    PACK_BY_FORMAT(pack_lanes_of, t, s, first, count, column, s, lanes);
 }
 
 /* Chooses the arithmetic for products of two packed operands. least_a, least_b: results of pack_operand. */
@@ -248,54 +323,8 @@ static gemm_arithmetic operand_arithmetic(const attention *s, int least_a, int l
     return GEMM_FMA;
 }
 
-/* Transposes rows[QUERY_LANES][width] to lanes[width][QUERY_LANES]. */
-static void pack_lanes(const float *rows, int64_t width, float *lanes) {
-    for (int64_t c = 0; c < width; c += 16)
-        for (int64_t r = 0; r < QUERY_LANES; r += 16) {
-            v16 t[16];
-            for (int i = 0; i < 16; i++) t[i] = v16_load(rows + (r + i) * width + c);
-            v16_transpose(t);
-            for (int i = 0; i < 16; i++) v16_store(lanes + (c + i) * QUERY_LANES + r, t[i]);
-        }
-}
-
-/* scores[key][query] = scale * dot product over head_dim, for keys [begin, end) of a tile (multiples of
-   ROWS). Shapes: keys [TILE][score_width]; queries [score_width][QUERY_LANES]; scores [TILE][ld]. */
-SIMD void score_keys_by(const float *keys, const float *queries, int64_t begin, int64_t end,
-                        const attention *s, float scale, float *scores, int64_t ld, gemm_arithmetic how) {
-    product p = {.a_row = s->score_width, .a_depth = 1, .b = queries, .ldb = QUERY_LANES, .ldc = ld};
-    for (int64_t j = begin; j < end; j += ROWS) {
-        p.a = keys + j * s->score_width;
-        p.c = scores + j * ld;
-        product_scaled(&p, how == GEMM_FMA ? s->head_dim : s->head_dim / 2, scale, how);
-    }
-}
-static void score_keys(const float *keys, const float *queries, int64_t begin, int64_t end,
-                       const attention *s, float scale, float *scores, int64_t ld, gemm_arithmetic how) {
-#if SIMD_HAS_PAIRS
-    if (how == GEMM_PAIRS) {
-        score_keys_by(keys, queries, begin, end, s, scale, scores, ld, GEMM_PAIRS);
-        return;
-    }
-    if (how == GEMM_PAIRS_APART) {
-        score_keys_by(keys, queries, begin, end, s, scale, scores, ld, GEMM_PAIRS_APART);
-        return;
-    }
-#endif
-    (void)how;
-    score_keys_by(keys, queries, begin, end, s, scale, scores, ld, GEMM_FMA);
-}
-
-/* Applies the softcap, if it is above 0, to the scores of keys [begin, end) and QUERY_LANES queries. */
-static void cap_scores(int64_t begin, int64_t end, const attention *s, float *scores, int64_t ld) {
-    v16 cap = v16_set1(s->softcap);
-    for (int64_t j = begin; j < end && s->softcap > 0; j++)
-        for (int v = 0; v < QUERY_LANES; v += 16)
-            v16_store(scores + j * ld + v, v16_softcap(v16_load(scores + j * ld + v), cap));
-}
-
-/* The keys of a tile that at least one of QUERY_LANES queries sees: [begin, end), counted from the tile's
-   first key and extended to multiples of ROWS. No key if begin >= end. `all`: every query sees every key. */
+/* The keys of a tile that at least one of 16 queries sees: [begin, end), counted from the tile's first key
+   and extended to multiples of 16. No key if begin >= end. `all`: every query sees every key. */
 typedef struct key_range {
     int64_t begin, end;
     bool all;
@@ -303,11 +332,72 @@ typedef struct key_range {
 
 /* i: the first query; tile: the first key of the tile. */
 SIMD key_range visible_keys(const attention *s, int64_t i, int64_t tile) {
-    int64_t first = first_key(s->window, i) - tile, last = i + QUERY_LANES - 1 - tile;
-    key_range k = {.begin = clamp(first, 0, TILE) / ROWS * ROWS};
-    k.end = (clamp(last + 1, 0, TILE) + ROWS - 1) / ROWS * ROWS;
-    k.all = i - tile >= TILE - 1 && first_key(s->window, i + QUERY_LANES - 1) <= tile;
+    key_range k = {.begin = clamp(first_key(s->window, i) - tile, 0, TILE) / 16 * 16};
+    k.end = (clamp(i + 16 - tile, 0, TILE) + 15) / 16 * 16;
+    k.all = i - tile >= TILE - 1 && first_key(s->window, i + 15) <= tile;
     return k;
+}
+
+/* Sets k[v] to the keys of a tile that the queries [i + 16 v, i + 16 v + 16) see. Returns false if there are
+   none. */
+SIMD bool visible_to_lanes(const attention *s, int64_t i, int64_t tile, key_range k[VECTORS]) {
+    bool any = false;
+    for (int v = 0; v < VECTORS; v++) {
+        k[v] = visible_keys(s, i + 16 * v, tile);
+        any |= k[v].begin < k[v].end;
+    }
+    return any;
+}
+
+/* A product over head_dim of the keys of a tile and QUERY_LANES queries. Vector v of the queries is computed
+   for the keys k[v]. Packed operands: keys [TILE][score_width], queries [score_width][QUERY_LANES]. */
+typedef struct key_product {
+    const float *keys, *queries;
+    const key_range *k;
+    float scale;
+    float *scores; /* scale * dot product [TILE][ld] */
+    int64_t ld;
+} key_product;
+
+/* Computes scores of keys [begin, end) and `vectors` vectors of queries from vector v on. */
+SIMD void score_range(const key_product *x, const attention *s, int v, int vectors, int64_t begin,
+                      int64_t end, gemm_arithmetic how) {
+    product p = {
+        .a_row = s->score_width, .a_depth = 1, .b = x->queries + 16 * v, .ldb = QUERY_LANES, .ldc = x->ld};
+    for (int64_t j = begin; j < end; j += ROWS) {
+        p.a = x->keys + j * s->score_width;
+        p.c = x->scores + j * x->ld + 16 * v;
+        product_scaled(&p, vectors, how == GEMM_FMA ? s->head_dim : s->head_dim / 2, x->scale, how);
+    }
+}
+/* The first vector's keys begin and end no later than the last vector's. Keys of both are computed together. */
+SIMD void score_keys_by(const key_product *x, const attention *s, gemm_arithmetic how) {
+    key_range first = x->k[0], last = x->k[VECTORS - 1];
+    int64_t both = clamp(last.begin, 0, first.end);
+    if (VECTORS > 1) score_range(x, s, 0, 1, first.begin, both, how);
+    score_range(x, s, 0, VECTORS, both, first.end, how);
+    if (VECTORS > 1) score_range(x, s, VECTORS - 1, 1, clamp(first.end, last.begin, last.end), last.end, how);
+}
+static void score_keys(key_product x, const attention *s, gemm_arithmetic how) {
+#if SIMD_HAS_PAIRS
+    if (how == GEMM_PAIRS) {
+        score_keys_by(&x, s, GEMM_PAIRS);
+        return;
+    }
+    if (how == GEMM_PAIRS_APART) {
+        score_keys_by(&x, s, GEMM_PAIRS_APART);
+        return;
+    }
+#endif
+    (void)how;
+    score_keys_by(&x, s, GEMM_FMA);
+}
+
+/* Applies the softcap, if it is above 0, to the scores of keys k and 16 queries. */
+static void cap_scores(const key_range *k, const attention *s, float *scores, int64_t ld) {
+    v16 cap = v16_set1(s->softcap);
+    for (int64_t j = k->begin; j < k->end && s->softcap > 0; j++)
+        v16_store(scores + j * ld, v16_softcap(v16_load(scores + j * ld), cap));
 }
 
 #endif

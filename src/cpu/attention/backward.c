@@ -80,27 +80,15 @@ SIMD float delta_of_row(ott_dtype d, const float *dout, const void *o, int64_t c
     return v16_fold_sum(sum);
 }
 
-/* Packs rows of t (q or dout) to `lanes` for products over head_dim; each lane is a query. rows: these rows
-   in fp32. pairs: scratch [capacity][score_width]. Returns the smallest exponent in the pairs. */
-static int pack_query_lanes(const tensor *t, int64_t first, int64_t count, int64_t column, const attention *s,
-                            const float *rows, float *pairs, float *lanes) {
-    int64_t capacity = padded_lanes(count), width = s->score_width;
-    int least = s->in_pairs ? pack_operand(t, first, count, column, s, capacity, pairs) : 0;
-    const float *from = s->in_pairs ? pairs : rows;
-    for (int64_t i = 0; i < capacity; i += QUERY_LANES)
-        pack_lanes(from + i * width, width, lanes + i * width);
-    return least;
-}
-
-static void start_backward_block(const backward_job *j, const query_block *q, backward_buffers *w) {
+static void start_block(const backward_job *j, const query_block *q, backward_buffers *w) {
     const attention *s = &j->s;
     int64_t first = q->d.first + q->query, column = q->head * s->head_dim, capacity = padded_lanes(q->count);
     const float *lse = (const float *)row_of(j->a->lse, q->head) + first;
     float *delta = (float *)row_of(&j->sums.delta, q->head) + first;
     pack_rows(j->a->q, first, q->count, column, s, capacity, w->q);
     pack_rows(j->a->dout, first, q->count, column, s, capacity, w->dout);
-    w->least_q = pack_query_lanes(j->a->q, first, q->count, column, s, w->q, w->dq, w->q_lanes);
-    w->least_dout = pack_query_lanes(j->a->dout, first, q->count, column, s, w->dout, w->dq, w->dout_lanes);
+    w->least_q = pack_lanes(j->a->q, first, q->count, column, s, w->q_lanes);
+    w->least_dout = pack_lanes(j->a->dout, first, q->count, column, s, w->dout_lanes);
     for (int64_t i = 0; i < q->count; i++) {
         const float *dout = w->dout + i * s->width;
         WITH_DTYPE(j->a->o->dtype, D,
@@ -109,7 +97,6 @@ static void start_backward_block(const backward_job *j, const query_block *q, ba
         w->lse[i] = lse[i];
     }
     for (int64_t i = q->count; i < capacity; i++) w->delta[i] = w->lse[i] = 0.0f;
-    memset(w->dq, 0, (size_t)(capacity * s->width) * sizeof(float));
 }
 
 /* Replaces score by p = exp(score - lse) and dp by ds = p * (dp - delta) * scale, for 16 queries. */
@@ -130,35 +117,62 @@ SIMD void gradients_of_scores(float *p, float *ds, const key_range *k, const flo
     }
 }
 
-/* Computes w->p and w->ds of queries [i, i + QUERIES). row: the row of query i in the block of queries.
-   Values of keys that no query sees are undefined. */
+/* Computes w->p and w->ds of queries [i, i + count). row: the row of query i in the block of queries. Values
+   of keys that no query sees are undefined. */
 static void score_tile(const attention *s, const backward_buffers *w, int64_t i, int64_t count, int64_t row,
                        int64_t tile) {
     for (int64_t lane = 0; lane < count; lane += QUERY_LANES, i += QUERY_LANES, row += QUERY_LANES) {
-        key_range k = visible_keys(s, i, tile);
+        key_range k[VECTORS];
+        visible_to_lanes(s, i, tile, k);
         float *p = w->p + lane, *ds = w->ds + lane;
-        score_keys(w->k_operand, w->q_lanes + row * s->score_width, k.begin, k.end, s, s->scale, p, QUERIES,
-                   operand_arithmetic(s, w->least_q, w->least_k));
-        cap_scores(k.begin, k.end, s, p, QUERIES);
-        score_keys(w->v, w->dout_lanes + row * s->score_width, k.begin, k.end, s, 1.0f, ds, QUERIES,
-                   operand_arithmetic(s, w->least_dout, w->least_v));
-        for (int v = 0; v < QUERY_LANES; v += 16)
-            gradients_of_scores(p + v, ds + v, &k, w->lse + row + v, w->delta + row + v, s);
+        key_product x = {.keys = w->k_operand,
+                         .queries = w->q_lanes + row * s->score_width,
+                         .k = k,
+                         .scale = s->scale,
+                         .scores = p,
+                         .ld = QUERIES};
+        score_keys(x, s, operand_arithmetic(s, w->least_q, w->least_k));
+        x.keys = w->v, x.queries = w->dout_lanes + row * s->score_width, x.scale = 1.0f, x.scores = ds;
+        score_keys(x, s, operand_arithmetic(s, w->least_dout, w->least_v));
+        for (int v = 0; v < VECTORS; v++) {
+            cap_scores(&k[v], s, p + 16 * v, QUERIES);
+            gradients_of_scores(p + 16 * v, ds + 16 * v, &k[v], w->lse + row + 16 * v,
+                                w->delta + row + 16 * v, s);
+        }
     }
 }
 
 /* Processes queries [i, i + count) with the keys of a tile. row: the row of query i in the block of queries;
-   tile: the tile's first key. */
-static void backward_tile(const attention *s, const backward_buffers *w, int64_t i, int64_t count,
-                          int64_t row, int64_t tile) {
+   tile: the tile's first key; first: no earlier block of queries has met the tile. */
+static void meet_tile(const attention *s, const backward_buffers *w, int64_t i, int64_t count, int64_t row,
+                      int64_t tile, bool first) {
     int64_t width = s->width;
     if (tile > i + count - 1 || first_key(s->window, i) >= tile + TILE) return;
     score_tile(s, w, i, count, row, tile);
-    product dq = product_of(w->ds, 1, QUERIES, w->k, w->dq + row * width, width);
-    band keys = band_of_keys(s, i, tile);
+    product dq = {.a = w->ds,
+                  .a_row = 1,
+                  .a_depth = QUERIES,
+                  .b = w->k,
+                  .ldb = width,
+                  .c = w->dq + row * width,
+                  .ldc = width,
+                  .fresh = tile <= first_key(s->window, i)};
+    band keys = {.begin = s->window > 0 ? i - s->window + 1 - tile : 0,
+                 .begin_step = s->window > 0,
+                 .end = i + 1 - tile,
+                 .end_step = 1,
+                 .depth = TILE};
     product_banded(dq, padded_lanes(count), width, &keys);
-    product dk = product_of(w->ds, QUERIES, 1, w->q + row * width, w->dk, width);
-    product dv = product_of(w->p, QUERIES, 1, w->dout + row * width, w->dv, width);
+    product dk = {.a = w->ds,
+                  .a_row = QUERIES,
+                  .a_depth = 1,
+                  .b = w->q + row * width,
+                  .ldb = width,
+                  .c = w->dk,
+                  .ldc = width,
+                  .fresh = first && tile == i};
+    product dv = dk;
+    dv.a = w->p, dv.b = w->dout + row * width, dv.c = w->dv;
     band queries = {.begin = tile - i,
                     .begin_step = 1,
                     .end = s->window > 0 ? tile - i + s->window : count,
@@ -168,66 +182,57 @@ static void backward_tile(const attention *s, const backward_buffers *w, int64_t
     product_banded(dv, TILE, width, &queries);
 }
 
-/* Stores from[count][ld] in rows [first, first + count) and columns [column, column + head_dim) of t. */
-static void unpack_rows(const float *from, int64_t ld, const attention *s, const tensor *t, int64_t first,
-                        int64_t count, int64_t column) {
+/* Stores packed[count][width] in rows [first, first + count) and columns [column, column + head_dim) of t. */
+SIMD void unpack_rows_of(ott_dtype d, const float *packed, int64_t width, const tensor *t, int64_t first,
+                         int64_t count, int64_t column, int64_t head_dim) {
     int64_t at = first * t->ld + column;
-    for (int64_t r = 0; r < count; r++, from += ld, at += t->ld)
-        WITH_DTYPE(t->dtype, D,
-                   BY_16(c, lanes, s->head_dim,
-                         v16_put(t->data, D, at + c, v16_get(from, OTT_F32, c, lanes), lanes);));
+    for (int64_t r = 0; r < count; r++, packed += width, at += t->ld)
+        BY_16(c, lanes, head_dim, v16_put(t->data, d, at + c, v16_load(packed + c), lanes););
+}
+static void unpack_rows(const float *packed, const attention *s, const tensor *t, int64_t first,
+                        int64_t count, int64_t column) {
+    WITH_DTYPE(t->dtype, D, unpack_rows_of(D, packed, s->width, t, first, count, column, s->head_dim));
 }
 
-static void backward_query_block(const backward_job *j, const query_block *q, int64_t key_column,
-                                 backward_buffers *w) {
+static void backward_block(const backward_job *j, const query_block *q, backward_buffers *w) {
     const attention *s = &j->s;
     const attention_backward_args *a = j->a;
-    start_backward_block(j, q, w);
-    for (int64_t tile = first_key(s->window, q->query) / TILE * TILE; tile < q->query + q->count;
-         tile += TILE) {
-        int64_t keys = clamp(q->d.length - tile, 0, TILE), first = q->d.first + tile;
-        pack_rows(a->k, first, keys, key_column, s, TILE, w->k);
-        if (s->in_pairs) w->least_k = pack_operand(a->k, first, keys, key_column, s, TILE, w->k_operand);
-        w->least_v = pack_operand(a->v, first, keys, key_column, s, TILE, w->v);
-        pack_rows(&j->sums.dk_sum, first, keys, key_column, s, TILE, w->dk);
-        pack_rows(&j->sums.dv_sum, first, keys, key_column, s, TILE, w->dv);
+    const backward_sums *sums = &j->sums;
+    int64_t shared = s->heads / s->kv_heads, column = q->head / shared * s->head_dim;
+    int64_t end = q->query + q->count;
+    start_block(j, q, w);
+    for (int64_t tile = first_key(s->window, q->query) / TILE * TILE; tile < end; tile += TILE) {
+        int64_t keys = clamp(q->d.length - tile, 0, TILE), key = q->d.first + tile;
+        pack_rows(a->k, key, keys, column, s, TILE, w->k);
+        if (s->in_pairs) w->least_k = pack_operand(a->k, key, keys, column, s, w->k_operand);
+        w->least_v = pack_operand(a->v, key, keys, column, s, w->v);
+        /* the first and the last block of queries of the key head that see a key of the tile */
+        bool first = q->head % shared == 0 && tile >= q->query;
+        bool last =
+            q->head % shared == shared - 1 && end_query(s->window, tile + TILE - 1, q->d.length) <= end;
+        if (!first) pack_rows(&sums->dk_sum, key, keys, column, s, TILE, w->dk);
+        if (!first) pack_rows(&sums->dv_sum, key, keys, column, s, TILE, w->dv);
         for (int64_t row = 0; row < q->count; row += QUERIES)
-            backward_tile(s, w, q->query + row, clamp(q->count - row, 0, QUERIES), row, tile);
-        unpack_rows(w->dk, s->width, s, &j->sums.dk_sum, first, keys, key_column);
-        unpack_rows(w->dv, s->width, s, &j->sums.dv_sum, first, keys, key_column);
+            meet_tile(s, w, q->query + row, clamp(q->count - row, 0, QUERIES), row, tile, first);
+        unpack_rows(w->dk, s, last ? a->dk : &sums->dk_sum, key, keys, column);
+        unpack_rows(w->dv, s, last ? a->dv : &sums->dv_sum, key, keys, column);
     }
-    unpack_rows(w->dq, s->width, s, a->dq, q->d.first + q->query, q->count, q->head * s->head_dim);
-}
-
-/* Sets columns [column, column + head_dim) of a document's rows of `sum` to 0. */
-static void clear_sum(const tensor *sum, document d, int64_t column, int64_t head_dim) {
-    for (int64_t t = d.first; t < d.first + d.length; t++)
-        memset((float *)row_of(sum, t) + column, 0, (size_t)head_dim * sizeof(float));
-}
-
-/* Rounds the columns of `sum` to `out`. */
-static void round_sum(const attention *s, const tensor *sum, document d, int64_t column, const tensor *out) {
-    const float *from = (const float *)row_of(sum, d.first) + column;
-    unpack_rows(from, sum->ld, s, out, d.first, d.length, column);
+    unpack_rows(w->dq, s, a->dq, q->d.first + q->query, q->count, q->head * s->head_dim);
 }
 
 static void backward_unit(const backward_job *j, document d, int64_t kv_head, backward_buffers *w) {
     const attention *s = &j->s;
-    int64_t shared = s->heads / s->kv_heads, column = kv_head * s->head_dim;
-    clear_sum(&j->sums.dk_sum, d, column, s->head_dim);
-    clear_sum(&j->sums.dv_sum, d, column, s->head_dim);
+    int64_t shared = s->heads / s->kv_heads;
     query_block q = {.d = d};
     for (q.head = kv_head * shared; q.head < (kv_head + 1) * shared; q.head++)
         for (q.query = 0; q.query < d.length; q.query += q.count) {
             q.count = clamp(d.length - q.query, 0, s->block);
-            backward_query_block(j, &q, column, w);
+            backward_block(j, &q, w);
         }
-    round_sum(s, &j->sums.dk_sum, d, column, j->a->dk);
-    round_sum(s, &j->sums.dv_sum, d, column, j->a->dv);
 }
 
 /* Computes this thread's units, which are divided among the threads as in cpu/attention/attention.c. */
-static void attention_backward_task(void *argument, int thread, int threads) {
+static void backward_task(void *argument, int thread, int threads) {
     const backward_job *j = argument;
     const attention *s = &j->s;
     backward_buffers w;
@@ -251,6 +256,6 @@ ott_status ISA(attention_backward)(exec *cx, const attention_backward_args *a) {
     while (j.s.block > QUERIES && lay_out_backward(&j.s, cpu_scratch(cx, 0), &w) > SCRATCH_FLOATS)
         j.s.block /= 2;
     TRY(ISA(attention_fits)("attention_backward", &j.s, lay_out_backward(&j.s, cpu_scratch(cx, 0), &w)));
-    cpu_run_sized(cx, j.s.pairs * j.s.heads * j.s.head_dim, attention_backward_task, &j);
+    cpu_run_sized(cx, j.s.pairs * j.s.heads * j.s.head_dim, backward_task, &j);
     return OTT_OK;
 }

@@ -18,6 +18,14 @@
 SIMD_PRIMITIVE v16 v16_pair_fma(v16 a, v16 b, v16 sum) {
     return _mm512_dpbf16_ps(sum, (__m512bh)a, (__m512bh)b);
 }
+/* Stores 16 numbers as bf16 and returns true, if no number is subnormal or NaN. Else returns false: the
+   instruction would treat subnormal numbers as 0 and keep the payloads of NaNs. */
+SIMD_PRIMITIVE bool v16_store_ordinary_bf16(uint16_t *p, v16 x) {
+    enum { QUIET_NAN = 0x01, SUBNORMAL = 0x20, SIGNALING_NAN = 0x80 };
+    if (_mm512_fpclass_ps_mask(x, QUIET_NAN | SUBNORMAL | SIGNALING_NAN) != 0) return false;
+    _mm256_storeu_si256((void *)p, (__m256i)_mm512_cvtneps_pbh(x));
+    return true;
+}
 /* Return the first, or the second, terms of 16 pairs in fp32. */
 SIMD_PRIMITIVE v16 v16_pair_first(v16 pairs) {
     return v16_from_bits(v16i_and(v16_bits(pairs), v16i_set1(0xffff0000u)));

@@ -125,10 +125,18 @@ SIMD v16 v16_exp(v16 given) {
     p = v16_add(v16_fma(p, v16_mul(r, r), r), v16_set1(1.0f));
     /* exp(FMATH_EXP_MIN) rounds to 0. Selecting 0 directly avoids subnormal numbers, which are slow in the
        processor and would occur for every masked score (-inf). */
-    v16m tiny = v16_le(x, v16_set1(FMATH_EXP_MIN));
-    p = v16_select(tiny, v16_zero(), p);
-    n = v16_select(tiny, v16_zero(), n);
-    return v16_select(v16_isnan(given), given, v16_scale_by_power(p, n));
+    p = v16_select(v16_le(x, v16_set1(FMATH_EXP_MIN)), v16_zero(), p);
+    return v16_scale_by_power(p, n);
+}
+
+/* ---- log, with the bits of fmath_log ---- */
+SIMD v16 v16_log(v16 x) {
+    float lane[16];
+    v16_store(lane, x);
+    for (int i = 0; i < 16; i++) lane[i] = fmath_log_of_positive(lane[i]);
+    v16 log = v16_select(v16_lt(x, v16_zero()), v16_set1(NAN), v16_load(lane));
+    log = v16_select(v16_eq(x, v16_zero()), v16_set1(-INFINITY), log);
+    return v16_select(v16_lt(x, v16_set1(INFINITY)), log, x);
 }
 
 /* ---- bf16 ---- */
@@ -138,7 +146,7 @@ SIMD v16 v16_load_bf16(const uint16_t *p) {
 SIMD v16 v16_load_bf16_n(const uint16_t *p, int64_t n) {
     return v16_from_bits(v16i_shl(v16i_load_u16_n(p, n), 16));
 }
-/* Converts with integer arithmetic, because AVX512-BF16's instruction treats subnormal numbers as 0. */
+/* Converts with integer arithmetic, which all numbers and ISA levels need. */
 SIMD v16i v16_to_bf16(v16 x) {
     v16i u = v16_bits(x);
     v16i odd = v16i_and(v16i_shr(u, 16), v16i_set1(1));
@@ -146,6 +154,9 @@ SIMD v16i v16_to_bf16(v16 x) {
     return v16i_select(v16_isnan(x), v16i_set1(0x7fff), h);
 }
 SIMD void v16_store_bf16(uint16_t *p, v16 x) {
+#if SIMD_HAS_PAIRS
+    if (v16_store_ordinary_bf16(p, x)) return;
+#endif
     v16i_store_u16(p, v16_to_bf16(x));
 }
 SIMD void v16_store_bf16_n(uint16_t *p, v16 x, int64_t n) {
@@ -250,15 +261,6 @@ SIMD void v16_store_any_n(void *p, ott_dtype d, int64_t index, v16 x, int64_t n)
         v16_store_bf16_n((uint16_t *)p + index, x, n);
     else
         v16_store_f16_n((uint16_t *)p + index, x, n);
-}
-
-/* Returns x rounded to format d, as a store and a load would. */
-SIMD v16 v16_rounded(v16 x, ott_dtype d) {
-    if (d == OTT_F32) return x;
-    uint16_t h[16];
-    if (d == OTT_BF16) return v16_from_bits(v16i_shl(v16_to_bf16(x), 16));
-    v16_store_f16(h, x);
-    return v16_load_f16(h);
 }
 
 #endif
