@@ -93,7 +93,7 @@ int64_t config_evaluation_batch(const config *cfg) {
 }
 
 int64_t config_max_positions(const config *cfg) {
-    bool is_dynamic = cfg->model.rope_scaling == ROPE_SCALING_DYNAMIC;
+    bool is_dynamic = cfg->model.rope_scaling == ROPE_DYNAMIC;
     double length = (double)cfg->model.max_seq_len * (is_dynamic ? cfg->model.rope_factor : 1);
     return length < (double)INT32_MAX ? (int64_t)length : INT32_MAX;
 }
@@ -209,7 +209,7 @@ static ott_status find_checkpoint_part(const config *cfg, const char *word, int 
 
 /* Fails if loading skips train_state (which has the step count) but not optimizer and lr_scheduler. */
 static ott_status check_excluded_parts(config *cfg) {
-    const config_list *list = &cfg->checkpoint.exclude_from_loading;
+    const str_list *list = &cfg->checkpoint.exclude_from_loading;
     bool given[PARTS] = {false};
     for (int64_t i = 0; i < list->count; i++) {
         int part;

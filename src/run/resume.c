@@ -33,7 +33,7 @@ static ott_status find_latest(const logger *log, const run_folder *folder, bool 
 /* ---- excluded parts ---- */
 
 static bool excludes_part(const config *cfg, const char *part) {
-    const config_list *list = &cfg->checkpoint.exclude_from_loading;
+    const str_list *list = &cfg->checkpoint.exclude_from_loading;
     for (int64_t i = 0; i < list->count; i++)
         if (strcmp(list->items[i], part) == 0) return true;
     return false;
