@@ -2,7 +2,7 @@
  * model_loop: your own training loop for a model of `ottava train`. A run trains the model for 60 steps. This
  * program loads the run's checkpoint of step 20, trains 20 steps with its own loop and data reader, and saves
  * a checkpoint. A second run resumes from it at step 40. Weights, moments, FP8 scales and counters are passed
- * on bit for bit.
+ * on bit for bit. Then the same loop trains a model that is described by options, without a configuration.
  *
  *     cc model_loop.c $(pkg-config --cflags --libs ottava) -o model_loop && ./model_loop
  *
@@ -92,7 +92,8 @@ static void read_sequence(const char *text, long long number, float *token, floa
     }
 }
 
-static void one_step(ott_context *context, ott_module *model, ott_optimizer *optimizer, const char *text) {
+static void one_step(ott_context *context, ott_module *model, ott_optimizer *optimizer, const char *text,
+                     const char *who) {
     float token[SEQUENCES * LENGTH], target[SEQUENCES * LENGTH];
     ott_tensor *tokens, *targets;
     ott_model_counters at;
@@ -111,7 +112,7 @@ static void one_step(ott_context *context, ott_module *model, ott_optimizer *opt
     CHECK(ott_optimizer_zero_grad(optimizer));
     CHECK(ott_model_loss(model, tokens, targets, 0, &loss));
     CHECK(ott_optimizer_step(optimizer, NULL));
-    if ((at.step + 1) % 10 == 0) printf("own, step %2lld: loss %.4f\n", (long long)at.step + 1, loss);
+    if ((at.step + 1) % 10 == 0) printf("%s, step %2lld: loss %.4f\n", who, (long long)at.step + 1, loss);
     ott_tensor_close(tokens);
     ott_tensor_close(targets);
 }
@@ -125,11 +126,36 @@ static void own_loop(ott_context *context, const char *text) {
     CHECK(ott_checkpoint_load("model_loop_run/checkpoints/step-20", model, optimizer));
     ott_module *head = ott_module_child(model, "lm_head");
     printf("own, lm_head: %s, recipe %s\n", ott_module_kind(head), ott_module_recipe(head));
-    for (int i = 0; i < PART; i++) one_step(context, model, optimizer, text);
+    for (int i = 0; i < PART; i++) one_step(context, model, optimizer, text, "own");
     CHECK(ott_checkpoint_save("model_loop_own", model, optimizer));
     ott_optimizer_close(optimizer);
     ott_module_close(model);
     ott_config_close(config);
+}
+
+/* A model without a configuration. Members of the options that are 0 have the family's values. */
+static void own_model(ott_context *context, const char *text) {
+    ott_model_options options;
+    ott_adamw_options adamw;
+    ott_module *model;
+    ott_optimizer *optimizer;
+    ott_model_options_init(&options);
+    options.family = "qwen3";
+    options.dim = 64;
+    options.n_layers = 2;
+    options.n_heads = 4;
+    options.n_kv_heads = 2;
+    options.vocab_size = 256;
+    options.max_seq_len = LENGTH;
+    options.seed = 1;
+    CHECK(ott_model_open_options(context, &options, &model));
+    CHECK(ott_convert_to_float8_training(model, NULL, NULL));
+    ott_adamw_options_init(&adamw);
+    adamw.lr = 5e-3;
+    CHECK(ott_adamw_open(context, model, &adamw, &optimizer));
+    for (int i = 0; i < PART; i++) one_step(context, model, optimizer, text, "options");
+    ott_optimizer_close(optimizer);
+    ott_module_close(model);
 }
 
 int main(void) {
@@ -141,6 +167,7 @@ int main(void) {
     train(context, "model_loop_run", "auto");
     own_loop(context, text);
     train(context, "model_loop_after", "model_loop_own");
+    own_model(context, text);
     ott_context_close(context);
     return 0;
 }

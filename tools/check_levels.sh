@@ -9,7 +9,7 @@ cd "${1:-$(dirname "$0")/..}"
 find src cli -type f \( -name '*.[ch]' -o -name '*.cpp' -o -name '*.hpp' -o -name '*.def' -o -name '*.cu' \) |
     LC_ALL=C sort | tr '\n' '\0' | xargs -0 awk '
 # Levels that may include all of ottava/.
-BEGIN { public = " cli api data train monitor run export eval generate bench plan " }
+BEGIN { public = " cli api resolve data train monitor run export eval generate bench plan " }
 function bad(why) { printf "%s:%d: %s\n", FILENAME, FNR, why; failed = 1 }
 
 # The table of levels: set(OTTAVA_LEVELS base fp8 ...), set(nn_uses base fp8 ...), set(model_uses nn

@@ -151,6 +151,86 @@ OTT_API void ott_module_close(ott_module *module);
  */
 OTT_API ott_status ott_model_open(ott_context *context, ott_config *config, ott_module **out);
 /*
+ * A dense model or a mixture of experts. Each member is the key of section [model] of a configuration with
+ * this name, and has its meaning, default and limits: `ottava train --help model` or ott_config_help_about. 0
+ * or NULL is the default. For some members it depends on the family, like qk_norm and tie_embeddings. -1 is 0
+ * where 0 is not the default. A truth value is 1 for true and -1 for false. Texts and lists are borrowed for
+ * the call.
+ */
+typedef struct ott_model_options {
+    size_t struct_size;
+    const char *family;                         /* "llama" (default), "qwen3", "gemma2", "deepseek_v3", ... */
+    int64_t dim, n_layers, n_heads, vocab_size; /* required */
+    int64_t n_kv_heads, head_dim;               /* defaults: n_heads, dim / n_heads */
+    int64_t ffn_hidden_dim;                     /* default: ffn_dim_multiplier (1) x 8/3 dim */
+    double ffn_dim_multiplier;
+    int64_t max_seq_len; /* longest sequence, with dynamic scaling divided by rope_factor; default 2048 */
+    int tie_embeddings;
+    /* blocks */
+    const char *norm_type;  /* "rmsnorm", "layernorm" */
+    const char *activation; /* "silu", "gelu", "relu", "geglu", "geglu_tanh" */
+    double norm_eps;        /* default 1e-5 */
+    int qk_norm, attention_bias, attention_output_bias, mlp_bias, fused_qkv, fused_gate_up;
+    /* attention windows: layers number full_attention_every, 2 x full_attention_every, ... have none, or the
+       layers in full_attention_layers, counted from 0 */
+    int64_t sliding_window, full_attention_every;
+    const int32_t *full_attention_layers; /* [full_attention_layer_count] */
+    int full_attention_layer_count;
+    /* caps and factors of scores, logits and the residual stream */
+    double attention_softcap, final_logit_softcap;
+    double embedding_multiplier, residual_multiplier, attention_multiplier, logits_scaling;
+    int scale_attention_by_layer;
+    /* rotary embedding */
+    double rope_theta, rope_local_theta, partial_rotary_factor;
+    int rope_interleaved;
+    const char *rope_scaling; /* "llama3", "linear", "yarn", "longrope", "dynamic" */
+    double rope_factor, rope_low_freq_factor, rope_high_freq_factor;
+    int64_t rope_original_max_position;
+    double rope_beta_fast, rope_beta_slow, rope_mscale, rope_mscale_all_dim, rope_attention_factor;
+    const float *rope_short_factor, *rope_long_factor; /* longrope: one factor per rotated pair of a head */
+    int rope_short_factor_count, rope_long_factor_count;
+    /* latent attention (MLA), with deepseek_v2 and deepseek_v3 */
+    int64_t kv_lora_rank, q_lora_rank, qk_nope_head_dim, qk_rope_head_dim, v_head_dim;
+    /* mixture of experts */
+    int64_t num_experts, moe_top_k; /* defaults: 0 (a dense model), 2 */
+    int64_t moe_frequency, moe_first_dense_layers;
+    const int32_t *moe_dense_layers; /* [moe_dense_layer_count] */
+    int moe_dense_layer_count;
+    const char *moe_router;    /* "softmax_topk", "sigmoid_topk" */
+    int moe_normalize_weights; /* default: true */
+    double moe_route_scale;
+    int64_t moe_groups, moe_top_groups, moe_shared_experts;
+    int64_t moe_expert_hidden_dim; /* default: moe_expert_ffn_multiplier (1) x ffn_hidden_dim */
+    double moe_expert_ffn_multiplier, moe_capacity_factor;
+    double moe_aux_loss_weight;          /* default 0.01; sigmoid_topk: 0 */
+    double moe_sequence_aux_loss_weight; /* its sequences have max_seq_len tokens */
+    double moe_router_z_loss_weight;
+    int moe_gradient_scale;
+    /* initial weights, and members that all options share */
+    const char *init_style; /* "kempner" (default), "hf", "titan" */
+    double init_std;
+    ott_dtype dtype;
+    uint64_t seed;
+} ott_model_options;
+
+OTT_API void ott_model_options_init(ott_model_options *options);
+/*
+ * Opens a model without a configuration: the model that ott_model_open opens for a configuration with these
+ * keys, train.mixed_precision = "bf16" or "fp32" (dtype), train.seed = seed, and the longest train.seq_len.
+ * It has the same weights, losses and checkpoints. ott_model_optimizer_open opens the default optimizer,
+ * ott_convert_to_float8_training converts to FP8.
+ *
+ *     ott_model_options_init(&options);
+ *     options.family = "qwen3";
+ *     options.dim = 256, options.n_layers = 4, options.n_heads = 8, options.vocab_size = 4096;
+ *     options.n_kv_heads = 2;
+ *     ott_model_open_options(context, &options, &model);
+ *
+ * OTT_ERR_CONFIG for an invalid member, or for members that contradict each other.
+ */
+OTT_API ott_status ott_model_open_options(ott_context *context, const ott_model_options *options,
+                                          ott_module **out);
+/*
  * Runs forward, loss and backward in one call, as ott_train does. With train.loss_fn = chunked_cross_entropy
  * the logits of only one chunk of tokens are in memory at a time. tokens and targets: [sequences, length],
  * OTT_I32; the target of a token is the token after it, or -100 if it does not count. labels: the number of

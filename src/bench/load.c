@@ -8,6 +8,7 @@
 #include "folders/hf/model.h"
 #include "formats/safetensors/shards.h"
 #include "monitor/progress.h"
+#include "resolve/resolve.h"
 #include <fcntl.h>
 #include <unistd.h>
 

@@ -3,6 +3,7 @@
 #define BENCH_MODEL_H
 
 #include "bench/harness.h"
+#include "resolve/resolve.h"
 #include "train/precision.h"
 
 enum { BENCH_PRECISIONS_MOST = 3 };

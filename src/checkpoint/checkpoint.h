@@ -28,6 +28,7 @@
 #define CHECKPOINT_CHECKPOINT_H
 
 #include "base/log.h"
+#include "config/config.h"
 #include "model/model.h"
 
 /* Counters of a run. A run is resumed from these, the weights and the optimizer state. */

@@ -106,7 +106,7 @@ ott_status config_parse(mem *account, const logger *lg, int argc, const char *co
 
 /* ---- copying a config ---- */
 
-static ott_status copy_list(arena *memory, config_list *list) {
+static ott_status copy_list(arena *memory, str_list *list) {
     void *items;
     TRY(arena_alloc(memory, list->count * (int64_t)sizeof *list->items, &items));
     const char **texts = items;

@@ -14,20 +14,18 @@
 #include "base/log.h"
 #include "base/mem.h"
 #include "base/text/str.h"
-#include "config/family.h"
+#include "kinds/choices.h"
+#include "kinds/family.h"
 #include <stdbool.h>
 #include <stdint.h>
 
-/* The enums of choices.def: config_precision with PRECISION_BF16, ... */
+/* The enums of choices.def and of kinds/choices.h: config_precision with PRECISION_BF16, ... */
 #define CHOICES(list, ...)   typedef enum config_##list{__VA_ARGS__} config_##list;
 #define WORD(constant, text) constant,
 #include "config/choices.def"
-
-/* A list of texts, owned by the config. For a list of integers, the texts are their decimal digits. */
-typedef struct config_list {
-    const char *const *items;
-    int64_t count;
-} config_list;
+#define KIND_TYPE(name, list) typedef kind_##name config_##name;
+KIND_LISTS(KIND_TYPE)
+#undef KIND_TYPE
 
 typedef struct config_state config_state; /* where each key was set, and the config's memory */
 
@@ -42,8 +40,8 @@ typedef struct config {
 #define BOOL(section, key, value, state, help)                bool key;
 #define TEXT(section, key, value, state, help)                const char *key;
 #define CHOICE(section, key, list, value, state, help)        config_##list key;
-#define LIST(section, key, state, help)                       config_list key;
-#define INTEGERS(section, key, range, state, help)            config_list key;
+#define LIST(section, key, state, help)                       str_list key;
+#define INTEGERS(section, key, range, state, help)            str_list key;
 #include "config/schema.def"
     const char *path; /* the configuration file; "" without one */
     config_state *state;

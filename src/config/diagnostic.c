@@ -230,3 +230,24 @@ void diagnostic_log(const config *cfg) {
     }
     log_inert(cfg);
 }
+
+/* ---- several checks ---- */
+
+void config_collect_begin(config *cfg) {
+    cfg->state->diagnostics.kept = cfg->state->diagnostics.last;
+    cfg->state->diagnostics.collecting = true;
+}
+
+ott_status config_collect(config *cfg, ott_status status) {
+    return diagnostic_failure(cfg, "", NULL, status);
+}
+
+/* Reports the collected errors and removes them, so that the next check starts without errors. */
+ott_status config_collect_end(config *cfg) {
+    diagnostics *all = &cfg->state->diagnostics;
+    ott_status status = diagnostic_report(cfg);
+    *(all->kept ? &all->kept->next : &all->first) = NULL;
+    all->last = all->kept;
+    all->collecting = false;
+    return status;
+}

@@ -40,3 +40,8 @@ bool config_is_replaced(const config *cfg, const config_key *key) {
     if (strcmp(key->path, "eval.dataset") == 0 || strcmp(key->path, "eval.hf_dataset_name") == 0) return eval;
     return strcmp(key->path, "model.preset") == 0 && *cfg->model.hf_path;
 }
+
+const char *config_where(const config *cfg, const char *key) {
+    const char *where = state_note(cfg, key)->where;
+    return where ? where : key;
+}

@@ -5,6 +5,9 @@
 #define CHOICES(list, ...)   static const key_choice words_##list[] = {__VA_ARGS__};
 #define WORD(constant, text) {text},
 #include "config/choices.def"
+#define KIND_CHOICE(constant, text) {text},
+#define KIND_TABLE(name, list)      static const key_choice words_##name[] = {list(KIND_CHOICE)};
+KIND_LISTS(KIND_TABLE)
 
 #define BUILT                  .state = STATE_BUILT, .reason = "", .neutral = ""
 #define LATER(why, nothing)    .state = STATE_LATER, .reason = why, .neutral = nothing
@@ -89,7 +92,7 @@ config_value table_get(const config *cfg, const config_key *key) {
         memcpy(&place, field, sizeof place);
         value.integer = place;
         break;
-    case KEY_LIST: value.list = *(const config_list *)field; break;
+    case KEY_LIST: value.list = *(const str_list *)field; break;
     }
     return value;
 }
@@ -104,11 +107,11 @@ void table_put(config *cfg, const config_key *key, const config_value *value) {
     case KEY_BOOL: *(bool *)field = value->integer != 0; break;
     case KEY_TEXT: *(const char **)field = value->text; break;
     case KEY_CHOICE: memcpy(field, &place, sizeof place); break;
-    case KEY_LIST: *(config_list *)field = value->list; break;
+    case KEY_LIST: *(str_list *)field = value->list; break;
     }
 }
 
-static bool list_equal(const config_list *a, const config_list *b) {
+static bool list_equal(const str_list *a, const str_list *b) {
     if (a->count != b->count) return false;
     for (int64_t i = 0; i < a->count; i++)
         if (strcmp(a->items[i], b->items[i]) != 0) return false;

@@ -17,7 +17,7 @@ typedef struct config_value {
     int64_t integer; /* an integer, a truth value (0 or 1), or a choice's index */
     double real[2];  /* both numbers of a KEY_PAIR; a KEY_REAL uses real[0] */
     const char *text;
-    config_list list;
+    str_list list;
 } config_value;
 
 typedef struct config_key {

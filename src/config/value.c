@@ -167,7 +167,7 @@ static ott_status read_list(arena *memory, const config_key *key, const node *n,
     int64_t at = 0;
     for (const node *child = n->first; child; child = child->next)
         TRY(read_item(memory, key, child, where, &items[at++]));
-    out->list = (config_list){items, count};
+    out->list = (str_list){items, count};
     return n->kind == NODE_LIST || n->kind == NODE_TABLE ? OTT_OK : fail_list(key, where);
 }
 
@@ -231,7 +231,7 @@ static void write_toml_text(str *out, const char *text) {
     str_append(out, "\"");
 }
 
-static void write_list(str *out, const config_key *key, const config_list *list) {
+static void write_list(str *out, const config_key *key, const str_list *list) {
     str_append(out, "[");
     for (int64_t i = 0; i < list->count; i++) {
         str_append(out, i ? ", " : "");

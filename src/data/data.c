@@ -223,7 +223,7 @@ static ott_status open_weighted_part(const opener *o, const char *text, dataset 
 }
 
 /* Sets the weights of the datasets named in the phase. Other datasets keep those that data.datasets gave. */
-static ott_status weigh_phase(const config_list *list, const data_phase *p, double *weights) {
+static ott_status weigh_phase(const str_list *list, const data_phase *p, double *weights) {
     for (int k = 0; k < p->count; k++) {
         int64_t found = -1, count = 0;
         for (int j = 0; j < k; j++)
@@ -270,7 +270,7 @@ static ott_status add_phases(const opener *o, const double *weights, dataset *d)
 static ott_status open_weighted_parts(const opener *o, dataset **out) {
     dataset *parts[MAX_DATASETS];
     double weights[MAX_DATASETS];
-    const config_list *list = &o->cfg->data.datasets;
+    const str_list *list = &o->cfg->data.datasets;
     if (list->count > MAX_DATASETS)
         return status_fail(OTT_ERR_CONFIG, "data.datasets: %lld datasets; 1 to %d can be mixed",
                            (long long)list->count, MAX_DATASETS);

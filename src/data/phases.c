@@ -52,7 +52,7 @@ static ott_status parse_phase_text(const char *text, data_phase *out) {
 }
 
 static ott_status read_annealing(const config *cfg, data_phase *out) {
-    const config_list *weights = &cfg->data.anneal_weights;
+    const str_list *weights = &cfg->data.anneal_weights;
     out->start_step = cfg->data.anneal_start_step;
     for (int64_t i = 0; i < weights->count; i++)
         if (!take_weight(out, weights->items[i], strlen(weights->items[i]), false))

@@ -2,7 +2,7 @@
 #ifndef FOLDERS_GGUF_DESCRIBE_H
 #define FOLDERS_GGUF_DESCRIBE_H
 
-#include "config/family.h"
+#include "kinds/family.h"
 #include "formats/gguf_write.h"
 #include "model/options.h"
 

@@ -279,7 +279,7 @@ static bool is_saved(const model_module *e) {
     return e->saved;
 }
 
-static bool is_in_layers(const config_list *layers, const model_module *e) {
+static bool is_in_layers(const str_list *layers, const model_module *e) {
     for (int64_t i = 0; i < layers->count; i++)
         if (strtol(layers->items[i], NULL, 10) == e->layer) return true;
     return layers->count == 0;
@@ -288,7 +288,7 @@ static bool is_in_layers(const config_list *layers, const model_module *e) {
 /* True if PEFT's list may name `like` by the last component of its name: `test` must be true for every module
    in `layers` whose name ends with this component. */
 static bool has_unique_suffix(const model *m, const model_module *like, module_test test,
-                              const config_list *layers) {
+                              const str_list *layers) {
     for (int i = 0; i < m->all_modules.count; i++) {
         const model_module *e = &m->all_modules.items[i];
         if (is_in_layers(layers, e) && !test(e) && str_ends_with(e->name, last_component(like->name)))
@@ -298,7 +298,7 @@ static bool has_unique_suffix(const model *m, const model_module *like, module_t
 }
 
 /* Returns a JSON array with names of the modules for which `test` holds; NULL if memory ran out. */
-static json_t *list_modules(const model *m, module_test test, const config_list *layers) {
+static json_t *list_modules(const model *m, module_test test, const str_list *layers) {
     json_t *names = json_object(), *list = json_array(), *value;
     const char *name;
     for (int i = 0; i < m->all_modules.count; i++) {
@@ -348,8 +348,8 @@ static json_t *describe_numbers(const model *m, const adapter_numbers *s) {
 /* ---- writing the configuration ---- */
 
 /* Returns layers_to_transform. If a layer with adapters is not in this list, returns an empty list. */
-static const config_list *usable_layers(const model *m, const config *cfg) {
-    static const config_list none = {0};
+static const str_list *usable_layers(const model *m, const config *cfg) {
+    static const str_list none = {0};
     for (int i = 0; i < m->all_modules.count; i++)
         if (m->all_modules.items[i].lora_a &&
             !is_in_layers(&cfg->peft.layers_to_transform, &m->all_modules.items[i]))
@@ -362,8 +362,8 @@ static void describe_selection(const model *m, const config *cfg, json_t *root) 
                                .alpha = cfg->peft.alpha,
                                .ranks = &cfg->peft.rank_pattern,
                                .alphas = &cfg->peft.alpha_pattern};
-    const config_list *layers = usable_layers(m, cfg);
-    static const config_list all = {0};
+    const str_list *layers = usable_layers(m, cfg);
+    static const str_list all = {0};
     json_object_set_new(root, "target_modules", list_modules(m, hf_merge_applies, layers));
     if (layers->count > 0) {
         json_t *list = json_array();

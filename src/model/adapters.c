@@ -17,7 +17,7 @@ static bool matches_pattern(const model_module *m, const char *pattern) {
     return names_any(m, names_fit, pattern) || names_any(m, names_end, pattern);
 }
 
-static bool fits_some(const model_module *m, const config_list *patterns) {
+static bool fits_some(const model_module *m, const str_list *patterns) {
     for (int64_t i = 0; patterns && i < patterns->count; i++)
         if (matches_pattern(m, patterns->items[i])) return true;
     return false;
@@ -60,7 +60,7 @@ static bool read_pattern_entry(const char *entry, char pattern[PATTERN_BYTES], d
 }
 
 /* Returns the number of the first entry "PATTERN=NUMBER" whose pattern matches the module, or `fallback`. */
-static double number_of(const config_list *entries, const model_module *m, double fallback) {
+static double number_of(const str_list *entries, const model_module *m, double fallback) {
     char pattern[PATTERN_BYTES];
     double number;
     for (int64_t i = 0; entries && i < entries->count; i++)
@@ -107,7 +107,7 @@ bool adapters_is_saved(const adapter_options *o, const model_module *m) {
 
 /* ---- checks ---- */
 
-static ott_status check_patterns(const module_list *list, const char *key, const config_list *patterns) {
+static ott_status check_patterns(const module_list *list, const char *key, const str_list *patterns) {
     for (int64_t i = 0; patterns && i < patterns->count; i++) {
         bool found = false;
         for (int k = 0; k < list->count; k++)
@@ -117,7 +117,7 @@ static ott_status check_patterns(const module_list *list, const char *key, const
     return OTT_OK;
 }
 
-static ott_status check_entries(const module_list *list, const char *key, const config_list *entries,
+static ott_status check_entries(const module_list *list, const char *key, const str_list *entries,
                                 bool integral) {
     for (int64_t i = 0; entries && i < entries->count; i++) {
         char pattern[PATTERN_BYTES];
@@ -129,7 +129,7 @@ static ott_status check_entries(const module_list *list, const char *key, const 
                                str_show(entries->items[i]).text,
                                integral ? "a rank from 1 to 65536, as q_proj=16"
                                         : "a number above 0, as q_proj=32");
-        TRY(check_patterns(list, key, &(config_list){items, 1}));
+        TRY(check_patterns(list, key, &(str_list){items, 1}));
     }
     return OTT_OK;
 }
@@ -164,7 +164,7 @@ static const char *trouble_with_saved(const model_options *o, const model_module
 }
 
 static ott_status check_saved(const model_options *o, const module_list *list) {
-    const config_list *saved = o->adapter.saved;
+    const str_list *saved = o->adapter.saved;
     for (int64_t i = 0; saved && i < saved->count; i++) {
         bool found = false;
         for (int k = 0; k < list->count; k++) {

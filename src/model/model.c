@@ -10,7 +10,7 @@
 /* ---- parameters ---- */
 
 static bool is_frozen(model *m, const model_module *e, const char *kind) {
-    const config_list *freeze = m->options.freeze;
+    const str_list *freeze = m->options.freeze;
     /* With adapters, base weights train only in peft.modules_to_save. Balancing biases never train. */
     bool found = (m->options.adapter.rank > 0 && !e->saved) ||
                  (e->balances && strcmp(kind, modules_bias_name(e)) == 0);
@@ -220,7 +220,7 @@ static ott_status declare_all(model *m) {
 
 /* A pattern of train.freeze that matches nothing is an error. */
 static ott_status check_freeze(const model *m) {
-    const config_list *freeze = m->options.freeze;
+    const str_list *freeze = m->options.freeze;
     for (int64_t i = 0; freeze && i < freeze->count; i++)
         if (!m->freeze_matched[i]) return names_fail_freeze(&m->all_modules, freeze->items[i]);
     return OTT_OK;

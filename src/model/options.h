@@ -1,9 +1,10 @@
-/* model/options: a model's dimensions, formats and process groups, from presets and configuration keys. */
+/* model/options: a model's dimensions, formats and process groups. Nothing here knows the configuration. */
 #ifndef MODEL_OPTIONS_H
 #define MODEL_OPTIONS_H
 
-#include "config/config.h"
-#include "config/family.h"
+#include "base/text/str.h"
+#include "kinds/choices.h"
+#include "kinds/family.h"
 #include "nn/attention/latent.h"
 #include "nn/moe/moe.h"
 #include "optimizer/optimizer.h"
@@ -18,18 +19,18 @@ typedef struct adapter_options {
     int64_t rank;         /* rank of the adapters; 0: no adapters */
     float scale, dropout; /* scale: alpha / rank, or alpha / sqrt(rank) if by_root */
     double alpha;
-    bool by_root;           /* true: the scale of rsLoRA */
-    bool decomposed;        /* true: DoRA (nn/linear/dora.h); false: LoRA */
-    bool drops_output;      /* true: dropout applies to the adapter's output; false: to its input */
-    uint64_t seed;          /* seed of dropout */
-    config_lora_init start; /* rule of A's initial values */
-    bool all;               /* true: every linear layer of the blocks gets an adapter; ignores `targets` */
+    bool by_root;         /* true: the scale of rsLoRA */
+    bool decomposed;      /* true: DoRA (nn/linear/dora.h); false: LoRA */
+    bool drops_output;    /* true: dropout applies to the adapter's output; false: to its input */
+    uint64_t seed;        /* seed of dropout */
+    kind_lora_init start; /* rule of A's initial values */
+    bool all;             /* true: every linear layer of the blocks gets an adapter; ignores `targets` */
     /* Name patterns: `targets` get adapters, `excluded` do not, `saved` train in full. All lists here are
-       borrowed from the configuration; only model_open reads them. */
-    const config_list *targets, *excluded, *saved;
-    const config_list *ranks, *alphas; /* ranks and alphas of layers that match a pattern, "q_proj=16" */
-    const config_list *layers;         /* indices of blocks with adapters; NULL or empty: all blocks */
-    const config_list *layer_lists;    /* PEFT's layers_pattern: names of the list of blocks, like "layers" */
+       borrowed; only model_open reads them. */
+    const str_list *targets, *excluded, *saved;
+    const str_list *ranks, *alphas; /* ranks and alphas of layers that match a pattern, "q_proj=16" */
+    const str_list *layers;         /* indices of blocks with adapters; NULL or empty: all blocks */
+    const str_list *layer_lists;    /* PEFT's layers_pattern: names of the list of blocks, like "layers" */
 } adapter_options;
 
 enum { MODEL_MAX_DENSE = 64 }; /* maximum entries of model.moe_dense_layers */
@@ -42,8 +43,8 @@ typedef struct model_options {
     int64_t max_positions, window; /* window: number of keys that a query attends to; 0: no limit */
     rope_options rope;
     float norm_epsilon;
-    bool layer_norm;              /* true: LayerNorm with a bias; false: the norm of the family */
-    config_activation activation; /* activation of dense feed-forwards; ACTIVATION_SILU: the family's */
+    bool layer_norm;            /* true: LayerNorm with a bias; false: the norm of the family */
+    kind_activation activation; /* activation of dense feed-forwards; ACTIVATION_SILU: the family's */
     float attention_softcap, logit_softcap; /* caps of attention scores and of logits; 0: no cap */
     /* Layers without a window: each n-th layer (n = 0: none), or the layers that `full` lists. */
     int64_t full_attention_every;
@@ -70,19 +71,19 @@ typedef struct model_options {
     const char *base;
     bool has_padding;
     int64_t padding; /* index of an embedding row that gets no gradient from tokens (but from a tied head) */
-    config_init_style init_style;
+    kind_init_style init_style;
     double init_std; /* standard deviation of initial weights (model/init.h) */
-    /* train.freeze: patterns of parameters that do not train; NULL: none. Borrowed from the configuration;
-       only model_open reads it. Without effect for MODEL_INFERENCE if the format `frozen` equals `master`. */
-    const config_list *freeze;
+    /* train.freeze: patterns of parameters that do not train; NULL: none. Borrowed; only
+       model_open reads it. Without effect for MODEL_INFERENCE if the format `frozen` equals `master`. */
+    const str_list *freeze;
     /* Format of frozen matrices. OTT_E4M3: FP8 for linear layers of blocks, BF16 for other matrices. */
     ott_dtype frozen;
-    config_frozen_granularity frozen_granularity; /* granularity of the scales of FP8 codes */
+    kind_frozen_granularity frozen_granularity; /* granularity of the scales of FP8 codes */
     /* Decides which layers are stored in FP8, and how; NULL: all, rowwise. Borrowed; model_open reads it. */
     const struct convert_options *frozen_convert;
     const optimizer_rule *optimizer;   /* rule that owns the state of trained parameters; NULL: no state */
     ott_dtype master, gradient, state; /* formats of master matrices, of their gradients, of their state */
-    config_offload offload;            /* which tensors are in mapped host memory (device_allocate_mapped) */
+    kind_offload offload;              /* which tensors are in mapped host memory (device_allocate_mapped) */
     /* Process groups; borrowed. NULL: the model is not split in this way. */
     group *shard_ranks;          /* data-parallel ranks that shard the parameters (parallel/store.h) */
     group *expert_ranks;         /* expert-parallel ranks (nn/moe/expert_ranks.h) */
@@ -134,9 +135,10 @@ static inline int64_t model_rope_width(const model_options *o) {
     return o->latent.key_rank > 0 ? o->latent.rope_dim : o->head_dim;
 }
 
-/* Fills *out from cfg. Keys override the preset. Other values are derived. Writes all values back to cfg, so
-   that the saved configuration is complete. OTT_ERR_CONFIG if values contradict each other. *out borrows
-   lists and strings of cfg. The caller sets groups, stage, mixer, ffn and frozen_convert. */
-ott_status model_options_resolve(config *cfg, model_options *out);
+/* OTT_ERR_CONFIG if options contradict each other. The messages name the keys of [model]. All sizes are set;
+   groups, stage, mixer, ffn and the members for storage and training are not read. */
+ott_status model_options_check(const model_options *o);
+/* OTT_ERR_CONFIG if x, the value of the key `what`, is not divisible by y, the value of `by`. */
+ott_status model_check_divisible(const char *what, int64_t x, const char *by, int64_t y);
 
 #endif

@@ -5,7 +5,7 @@
 
 /* ---- frozen matrices ---- */
 
-static granularity granularity_from(config_frozen_granularity asked, granularity by_recipe) {
+static granularity granularity_from(kind_frozen_granularity asked, granularity by_recipe) {
     switch (asked) {
     case FROZEN_RECIPE: break;
     case FROZEN_TENSOR: return GRANULARITY_TENSOR;

@@ -33,54 +33,45 @@ static ott_status fail_ranks(const int64_t size[MESH_DIMENSIONS], int64_t produc
         factors, (long long)product, (long long)ranks, (long long)product);
 }
 
-/* The config keys of the dimensions. */
-#define KEYS(cfg)                                                                                            \
-    {                                                                                                        \
-        [MESH_PP] = &(cfg)->distributed.pp, [MESH_DP_REPLICATE] = &(cfg)->distributed.dp_replicate,          \
-        [MESH_DP_SHARD] = &(cfg)->distributed.dp_shard, [MESH_CP] = &(cfg)->distributed.cp,                  \
-        [MESH_EP] = &(cfg)->distributed.ep, [MESH_TP] = &(cfg)->distributed.tp                               \
-    }
-
 /* Reads the sizes of all mesh dimensions; -1 counts as 1. *product: their product, at most INT64_MAX. */
-static ott_status read_sizes(const config *cfg, int64_t size[MESH_DIMENSIONS], int64_t *product) {
-    const int64_t *const asked[MESH_DIMENSIONS] = KEYS(cfg);
+static ott_status read_sizes(const int64_t asked[MESH_DIMENSIONS], int64_t size[MESH_DIMENSIONS],
+                             int64_t *product) {
     *product = 1;
     for (int d = 0; d < MESH_DIMENSIONS; d++) {
-        size[d] = *asked[d] == -1 ? 1 : *asked[d];
+        size[d] = asked[d] == -1 ? 1 : asked[d];
         STATUS_REQUIRE(size[d] >= 1);
         if (__builtin_mul_overflow(*product, size[d], product)) *product = INT64_MAX;
     }
     return OTT_OK;
 }
 
-ott_status mesh_open(const config *cfg, int64_t ranks, mesh *out) {
-    bool takes_rest = cfg->distributed.dp_shard == -1;
+ott_status mesh_open(const int64_t asked[MESH_DIMENSIONS], int64_t ranks, mesh *out) {
+    bool takes_rest = asked[MESH_DP_SHARD] == -1;
     int64_t product;
     STATUS_REQUIRE(ranks >= 1);
-    TRY(read_sizes(cfg, out->size, &product));
+    TRY(read_sizes(asked, out->size, &product));
     if (takes_rest && ranks % product == 0) out->size[MESH_DP_SHARD] = ranks / product;
     if (takes_rest ? ranks % product == 0 : product == ranks) return OTT_OK;
     return fail_ranks(out->size, product, ranks, takes_rest);
 }
 
-ott_status mesh_fit(config *cfg, int64_t ranks, const logger *log) {
+ott_status mesh_fit(int64_t asked[MESH_DIMENSIONS], int64_t ranks, const logger *log) {
     /* Order in which dimensions get ranks. Each size except dp_shard's becomes a divisor of the old size. */
     static const mesh_dimension order[] = {MESH_TP, MESH_CP,           MESH_PP,
                                            MESH_EP, MESH_DP_REPLICATE, MESH_DP_SHARD};
-    int64_t *const keys[MESH_DIMENSIONS] = KEYS(cfg);
     int64_t size[MESH_DIMENSIONS], product, left = ranks;
-    bool takes_rest = cfg->distributed.dp_shard == -1;
+    bool takes_rest = asked[MESH_DP_SHARD] == -1;
     STATUS_REQUIRE(ranks >= 1);
-    TRY(read_sizes(cfg, size, &product));
-    if (!cfg->distributed.fit || (takes_rest ? ranks % product == 0 : product == ranks)) return OTT_OK;
+    TRY(read_sizes(asked, size, &product));
+    if (takes_rest ? ranks % product == 0 : product == ranks) return OTT_OK;
     for (int i = 0; i < MESH_DIMENSIONS; i++) {
         mesh_dimension d = order[i];
         int64_t fitting = d == MESH_DP_SHARD ? left : size_common_divisor(size[d], left);
         left /= fitting;
-        if (fitting == size[d] || *keys[d] == -1) continue;
+        if (fitting == size[d] || asked[d] == -1) continue;
         log_info(log, "distributed.fit: distributed.%s = %lld (was %lld), on %lld rank%s", names[d],
                  (long long)fitting, (long long)size[d], (long long)ranks, ranks == 1 ? "" : "s");
-        *keys[d] = fitting;
+        asked[d] = fitting;
     }
     return OTT_OK;
 }

@@ -7,7 +7,9 @@
 #ifndef PARALLEL_MESH_H
 #define PARALLEL_MESH_H
 
-#include "config/config.h"
+#include "base/log.h"
+#include "base/status.h"
+#include <stdint.h>
 
 /* X(name, config key, meaning) */
 #define MESH_DIMENSION_MAP(X)                                                                                \
@@ -37,13 +39,13 @@ typedef struct mesh {
     int64_t size[MESH_DIMENSIONS]; /* number of ranks along each dimension, at least 1 */
 } mesh;
 
-/* Reads the sizes from distributed.*. dp_shard = -1 takes all remaining ranks; -1 for other keys counts as 1.
-   OTT_ERR_CONFIG if the product of the sizes is not `ranks`. */
-ott_status mesh_open(const config *cfg, int64_t ranks, mesh *out);
+/* Opens a mesh of the sizes in `asked`. dp_shard = -1 takes all remaining ranks; other -1s count as 1.
+   OTT_ERR_CONFIG if the product of the sizes is not `ranks`; the message names the keys distributed.*. */
+ott_status mesh_open(const int64_t asked[MESH_DIMENSIONS], int64_t ranks, mesh *out);
 
-/* With distributed.fit: if the product of the sizes is not `ranks`, reduces sizes to divisors until it is. tp
-   gets ranks first, then cp, pp, ep, dp_replicate; dp_shard gets the rest. Logs each change of cfg. */
-ott_status mesh_fit(config *cfg, int64_t ranks, const logger *log);
+/* If the product of the sizes is not `ranks`, reduces sizes to divisors until it is. tp gets ranks first,
+   then cp, pp, ep, dp_replicate; dp_shard gets the rest. Logs each change. */
+ott_status mesh_fit(int64_t asked[MESH_DIMENSIONS], int64_t ranks, const logger *log);
 
 int64_t mesh_ranks(const mesh *m);
 /* Writes the mesh's sizes above 1, as in "dp_replicate 2 x dp_shard 4", or "1 rank" if all are 1. */

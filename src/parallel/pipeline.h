@@ -16,7 +16,7 @@
 #define PARALLEL_PIPELINE_H
 
 #include "base/status.h"
-#include "config/config.h"
+#include "kinds/choices.h"
 #include <stdbool.h>
 #include <stdint.h>
 
@@ -27,7 +27,7 @@ typedef struct layer_range {
 enum { PIPELINE_INTERLEAVED_CHUNKS = 2 }; /* chunks per stage with interleaved_1f1b */
 
 typedef struct pipeline_stage {
-    config_pp_schedule schedule;
+    kind_pp_schedule schedule;
     int stages, rank; /* number of stages; index of this stage */
     int chunks;       /* number of chunks per stage; 1 unless schedule is interleaved_1f1b */
 } pipeline_stage;

@@ -18,13 +18,12 @@ static ott_status resolve_options(planner *p) {
     if (p->options->ranks < 1 || p->options->ranks > MOST_RANKS)
         return status_fail(OTT_ERR_ARGUMENT, "--ranks %lld: give 1 to %d processes",
                            (long long)p->options->ranks, MOST_RANKS);
-    TRY(mesh_fit(p->cfg, p->options->ranks, p->log));
+    TRY(mesh_resolve(p->cfg, p->options->ranks, p->log, &p->mesh));
     TRY(peft_configure(p->account, p->cfg)); /* may set model.hf_path to the base model */
     TRY(run_check_model(p->cfg));
     TRY(hf_model_configure(p->account, p->cfg, &notes));
     p->asked = *p->cfg;
     TRY(model_options_resolve(p->cfg, &p->shape));
-    TRY(mesh_open(p->cfg, p->options->ranks, &p->mesh));
     TRY(config_set_data_ranks(p->cfg, mesh_group_size(&p->mesh, MESH_DATA)));
     return precision_plan_read(p->cfg, &p->precision);
 }

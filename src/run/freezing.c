@@ -16,7 +16,7 @@ static bool read_schedule_step(const char *entry, int64_t *step) {
 }
 
 ott_status freezing_check(const config *cfg) {
-    const config_list *list = &cfg->train.freeze_schedule;
+    const str_list *list = &cfg->train.freeze_schedule;
     int64_t step, last = -1;
     for (int64_t i = 0; i < list->count; i++, last = step) {
         if (!read_schedule_step(list->items[i], &step))
@@ -34,7 +34,7 @@ ott_status freezing_check(const config *cfg) {
 }
 
 int freezing_at(const config *cfg, int64_t step) {
-    const config_list *list = &cfg->train.freeze_schedule;
+    const str_list *list = &cfg->train.freeze_schedule;
     int64_t start;
     int found = FREEZING_NONE;
     for (int64_t i = 0; i < list->count; i++)

@@ -5,6 +5,7 @@
 #include "comm/links.h"
 #include "comm/mpi.h"
 #include "comm/self.h"
+#include "resolve/resolve.h"
 #include "tensor/dry_run.h"
 #include "tensor/group/group_host.h"
 #include "tensor/host.h"
@@ -53,8 +54,7 @@ ott_status process_group_join(mem *account, const logger *log, const config *cfg
 }
 
 static ott_status arrange_mesh(process_group *pg, config *cfg) {
-    TRY(mesh_fit(cfg, pg->size, &pg->log));
-    TRY(mesh_open(cfg, pg->size, &pg->mesh));
+    TRY(mesh_resolve(cfg, pg->size, &pg->log, &pg->mesh));
     return config_set_data_ranks(cfg, mesh_group_size(&pg->mesh, MESH_DATA));
 }
 

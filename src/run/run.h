@@ -3,7 +3,7 @@
 #define RUN_RUN_H
 
 #include "base/log.h"
-#include "model/options.h"
+#include "resolve/resolve.h"
 #include "train/precision.h"
 #include "train/trainer.h"
 #include <limits.h>

@@ -2,6 +2,7 @@
 #ifndef RUN_SAVE_HF_H
 #define RUN_SAVE_HF_H
 
+#include "config/config.h"
 #include "model/model.h"
 
 /* True if checkpoint.save_hf requests the folder for this step. */

@@ -52,7 +52,7 @@ static void open_batch(program *p, const int32_t *token, const int32_t *target) 
 static void open_program(program *p, ott_context *c, const char *recipe_name, const int32_t *token,
                          const int32_t *target) {
     static const char *const frozen[] = {"model.embed_tokens"};
-    const config_list freeze = {frozen, 1};
+    const str_list freeze = {frozen, 1};
     const model_options o = {.family = family_find("llama"),
                              .dim = DIM,
                              .layers = LAYERS,

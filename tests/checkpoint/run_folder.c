@@ -6,6 +6,7 @@
 #include "base/rng.h"
 #include "folders/hf/model.h"
 #include "nn/layer_harness.h"
+#include "resolve/resolve.h"
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stdio.h>

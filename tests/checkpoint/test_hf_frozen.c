@@ -9,6 +9,7 @@
 #include "folders/hf/model.h"
 #include "folders/hf/save.h"
 #include "checkpoint/run_folder.h"
+#include "resolve/resolve.h"
 #include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>

@@ -14,6 +14,7 @@
 #include "folders/hf/model.h"
 #include "folders/hf/save.h"
 #include "checkpoint/run_folder.h"
+#include "resolve/resolve.h"
 #include <jansson.h>
 #include <math.h>
 #include <setjmp.h>
@@ -246,7 +247,7 @@ static void test_masters_are_dithered(void **state) {
     const ott_dtype formats[] = {OTT_BF16, OTT_F16};
     model_options o = options_of("llama");
     model *saved = filled_model(f, &o, 5);
-    o.freeze = &(config_list){.items = frozen, .count = 1};
+    o.freeze = &(str_list){.items = frozen, .count = 1};
     for (int i = 0; i < 2; i++) {
         save(saved, at(f, "%s", dtype_name(formats[i])), &(hf_save_options){.dtype = formats[i]});
         check_dither(f, &o, formats[i]);
@@ -413,7 +414,7 @@ static void test_blocks_of_two_matrices_are_starcoder2(void **state) {
     for (int i = ACTIVATION_GELU; i <= ACTIVATION_RELU; i++) {
         model_options o = options_of("llama");
         o.layer_norm = true;
-        o.activation = (config_activation)i;
+        o.activation = (kind_activation)i;
         model *m = filled_model(f, &o, 1);
         assert_string_equal(save(m, at(f, "matrices-%d", i), &options).family, "starcoder2");
         model_options again = read_options(f, at(f, "matrices-%d", i));

@@ -411,7 +411,7 @@ static void ranks_write_what_one_does(void **state) {
 
 static void tied_and_frozen_too(void **state) {
     const char *const patterns[] = {"model.layers.0.mlp.*"};
-    const config_list freeze = {.items = (void *)patterns, .count = 1};
+    const str_list freeze = {.items = (void *)patterns, .count = 1};
     model_options o = odd_options();
     o.tied = true;
     o.freeze = &freeze;

@@ -48,7 +48,7 @@ static void test_round_trip(void **state) {
         "moe_top_k: 5\n  moe_dense_layers: [3, 0]\n"
         "  rope_scaling:\n    rope_type: llama3\n    factor: 32\nmetrics:\n  wandb_project: z\n",
         NULL);
-    assert_int_equal(cfg->model.rope_scaling, ROPE_SCALING_LLAMA3);
+    assert_int_equal(cfg->model.rope_scaling, ROPE_LLAMA3);
     assert_true(cfg->model.rope_factor == 32.0);
     assert_int_equal(cfg->model.moe_dense_layers.count, 2);
     round_trip(c, cfg);

@@ -3,8 +3,7 @@
  * file is resolved as for a run and written as TOML, which must read back the same.
  */
 #include "fuzz.h"
-#include "config/config.h"
-#include "model/options.h"
+#include "resolve/resolve.h"
 #include <stdio.h>
 
 static ott_status parse(mem *account, const char *path, config **out) {

@@ -22,11 +22,10 @@ export ASAN_OPTIONS=allocator_may_return_null=1 UBSAN_OPTIONS=print_stacktrace=1
 # words TARGET: prints a dictionary for the fuzzer: the words that the parser's source knows.
 words() {
     case $1 in
-    yaml | toml) grep -ohE '\b[a-z][a-z_0-9]{2,30}\b' "$root"/src/config/schema.def \
-        "$root"/src/config/compat/*.def "$root/src/config/choices.def" ;;
+    yaml | toml) grep -ohE '\b[a-z][a-z_0-9]{2,30}\b' "$root"/src/config/*.def \
+        "$root"/src/config/compat/*.def ;;
     words | command)
-        grep -ohE '\b[a-z][a-z_0-9]{2,30}\b' "$root"/src/config/schema.def "$root"/src/config/compat/*.def \
-            "$root/src/config/choices.def"
+        grep -ohE '\b[a-z][a-z_0-9]{2,30}\b' "$root"/src/config/*.def "$root"/src/config/compat/*.def
         grep -ohE '"[a-z0-9_=]{3,30}"' "$root"/src/fp8/recipe*.c "$root"/src/train/precision.c | tr -d '"'
         ;;
     state) grep -ohE '"[A-Za-z_0-9]{3,30}"|[X]\([a-z_]+' \

@@ -22,7 +22,7 @@ typedef enum build { APART, FUSED, MIXTURE, FP8_EXPERTS } build;
 typedef struct kind {
     const char *recipe; /* the recipe of the GEMMs */
     const char *kept;   /* the recipe of the stored codes; NULL: the GEMMs' recipe */
-    config_frozen_granularity granularity;
+    kind_frozen_granularity granularity;
     const char *freeze; /* NULL: all projections of the blocks */
     build build;
 } kind;
@@ -50,7 +50,7 @@ static void open_model(tiny *t, const kind *k, ott_dtype frozen) {
                                .kept = recipe_find(k->kept ? k->kept : k->recipe),
                                .experts = k->build == FP8_EXPERTS};
     const char *freeze = k->freeze ? k->freeze : "model.layers.*_proj";
-    const config_list list = {&freeze, 1};
+    const str_list list = {&freeze, 1};
     model_options o = options_of(k);
     o.freeze = &list;
     o.frozen = frozen;
@@ -168,7 +168,7 @@ static void which_are_kept(void **state) {
     static tiny t;
     const char *filter[] = {"layers.0"}, *freeze = "*";
     const module_rule rule = {"*.down_proj", recipe_find("block")};
-    const config_list list = {&freeze, 1};
+    const str_list list = {&freeze, 1};
     const convert_options c = {.recipe = recipe_find("bf16"),
                                .kept = recipe_find("rowwise"),
                                .filter = filter,

@@ -77,7 +77,7 @@ static float relative(const float *a, const float *b, int64_t count) {
 
 static void same_start(void **state) {
     (void)state;
-    static const config_init_style styles[] = {INIT_HF, INIT_KEMPNER, INIT_TITAN};
+    static const kind_init_style styles[] = {INIT_HF, INIT_KEMPNER, INIT_TITAN};
     for (int i = 0; i < 3; i++) {
         tiny apart, fused;
         model_options o = tiny_options();

@@ -17,6 +17,7 @@
 #include "comm/ranks.h"
 #include "model/init.h"
 #include "model/tiny_model.h"
+#include "resolve/resolve.h"
 #include "tensor/dry_run.h"
 
 enum { RANKS_MAX = 8, STEPS = 2, SEQUENCES = 2, LENGTH = 12, TOKENS = SEQUENCES * LENGTH };
@@ -90,7 +91,7 @@ static void open_model(tiny *t, const kind *k, group *ranks) {
         o.heads = 8;
         o.head_dim = 4;
     }
-    config_list freeze = {&k->freeze, 1};
+    str_list freeze = {&k->freeze, 1};
     const convert_options kept = {.kept = recipe_find(k->recipe)};
     if (k->freeze) o.freeze = &freeze;
     if (k->codes) {

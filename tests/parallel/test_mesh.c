@@ -9,27 +9,17 @@
 #include "parallel/mesh.h"
 
 /* Opens a mesh with these numbers of ranks along pp, dp_replicate, dp_shard, cp, ep and tp. */
-static ott_status try_mesh(const int64_t asked[MESH_DIMENSIONS], int64_t ranks, mesh *out) {
-    const config cfg = {.distributed = {.pp = asked[0],
-                                        .dp_replicate = asked[1],
-                                        .dp_shard = asked[2],
-                                        .cp = asked[3],
-                                        .ep = asked[4],
-                                        .tp = asked[5]}};
-    return mesh_open(&cfg, ranks, out);
-}
-
 static mesh open_mesh(int64_t pp, int64_t replicate, int64_t shard, int64_t cp, int64_t ep, int64_t tp,
                       int64_t ranks) {
     mesh m;
-    if (try_mesh((int64_t[]){pp, replicate, shard, cp, ep, tp}, ranks, &m) != OTT_OK)
+    if (mesh_open((int64_t[]){pp, replicate, shard, cp, ep, tp}, ranks, &m) != OTT_OK)
         fail_msg("%s", status_text());
     return m;
 }
 
 static void expect_refused(const int64_t asked[MESH_DIMENSIONS], int64_t ranks, const char *text) {
     mesh m;
-    assert_int_equal(try_mesh(asked, ranks, &m), OTT_ERR_CONFIG);
+    assert_int_equal(mesh_open(asked, ranks, &m), OTT_ERR_CONFIG);
     if (!strstr(status_text(), text)) fail_msg("\"%s\" lacks \"%s\"", status_text(), text);
 }
 
@@ -91,19 +81,14 @@ static void groups_part_the_ranks(void **state) {
     for (int64_t r = 0; r < 48; r++) assert_int_equal(mesh_group_rank(&m, MESH_ALL, r), r);
 }
 
-/* Checks that distributed.fit changes the requested sizes to `wanted`, and that the mesh then opens. */
+/* Checks that mesh_fit changes the requested sizes to `wanted`, and that the mesh then opens. */
 static void expect_fit(const int64_t asked[MESH_DIMENSIONS], int64_t ranks,
                        const int64_t wanted[MESH_DIMENSIONS]) {
-    config cfg = {.distributed = {.fit = true,
-                                  .pp = asked[0],
-                                  .dp_replicate = asked[1],
-                                  .dp_shard = asked[2],
-                                  .cp = asked[3],
-                                  .ep = asked[4],
-                                  .tp = asked[5]}};
+    int64_t sizes[MESH_DIMENSIONS];
     mesh m;
-    assert_int_equal(mesh_fit(&cfg, ranks, NULL), OTT_OK);
-    if (mesh_open(&cfg, ranks, &m) != OTT_OK) fail_msg("%s", status_text());
+    memcpy(sizes, asked, sizeof sizes);
+    assert_int_equal(mesh_fit(sizes, ranks, NULL), OTT_OK);
+    if (mesh_open(sizes, ranks, &m) != OTT_OK) fail_msg("%s", status_text());
     assert_memory_equal(m.size, wanted, sizeof m.size);
 }
 
@@ -122,12 +107,10 @@ static void sizes_are_reduced_to_the_ranks(void **state) {
     expect_fit((int64_t[]){2, 1, -1, 1, 1, 2}, 8, (int64_t[]){2, 1, 2, 1, 1, 2});
     expect_fit((int64_t[]){INT64_MAX, INT64_MAX, 2, 1, 1, 1}, 4, (int64_t[]){1, 1, 4, 1, 1, 1});
     for (int64_t ranks = 1; ranks <= 64; ranks++) {
-        config cfg = {
-            .distributed = {
-                .fit = true, .pp = 4, .dp_replicate = 3, .dp_shard = -1, .cp = 2, .ep = 6, .tp = 8}};
+        int64_t sizes[MESH_DIMENSIONS] = {4, 3, -1, 2, 6, 8};
         mesh m;
-        assert_int_equal(mesh_fit(&cfg, ranks, NULL), OTT_OK);
-        assert_int_equal(mesh_open(&cfg, ranks, &m), OTT_OK);
+        assert_int_equal(mesh_fit(sizes, ranks, NULL), OTT_OK);
+        assert_int_equal(mesh_open(sizes, ranks, &m), OTT_OK);
         assert_int_equal(mesh_ranks(&m), ranks);
     }
 }

@@ -419,7 +419,7 @@ static void two_stages(void **state) {
    per stage the waiting time halves. */
 static void schedules_of_alike_stages(void **state) {
     enum { STAGES = 4, MICRO_BATCHES = 8 };
-    static const config_pp_schedule schedules[] = {PP_GPIPE, PP_1F1B, PP_INTERLEAVED_1F1B};
+    static const kind_pp_schedule schedules[] = {PP_GPIPE, PP_1F1B, PP_INTERLEAVED_1F1B};
     mem *account;
     (void)state;
     assert_int_equal(mem_open(&account), OTT_OK);

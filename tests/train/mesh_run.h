@@ -12,7 +12,7 @@ enum { MESH_RUN_STEPS = 2, MESH_RUN_RANKS_MAX = 8 };
 
 typedef struct mesh_layout {
     int64_t size[MESH_DIMENSIONS]; /* size of each mesh dimension; 0 means 1 */
-    config_pp_schedule schedule;
+    kind_pp_schedule schedule;
     bool sequence_parallel;
 } mesh_layout;
 

@@ -17,6 +17,7 @@
 #include "support/token_file.h"
 #include "data/data.h"
 #include "data/phases.h"
+#include "resolve/resolve.h"
 #include "train/train_fixture.h"
 
 /* ---- files ---- */

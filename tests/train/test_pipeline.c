@@ -88,7 +88,7 @@ static void expect_same(rank_run *one, rank_run *k) {
     }
 }
 
-static void open_rank(rank_run *k, const fixture *f, const rig_options *o, config_pp_schedule schedule,
+static void open_rank(rank_run *k, const fixture *f, const rig_options *o, kind_pp_schedule schedule,
                       group *ranks) {
     rig_options own = *o;
     k->group = own.stage_ranks = ranks;
@@ -98,7 +98,7 @@ static void open_rank(rank_run *k, const fixture *f, const rig_options *o, confi
     rig_open(&k->r, f, &own);
 }
 
-static void run_stages(const fixture *f, const rig_options *o, config_pp_schedule schedule, bool poisoned,
+static void run_stages(const fixture *f, const rig_options *o, kind_pp_schedule schedule, bool poisoned,
                        rank_run *ranks, void (*look)(rank_run *one, rank_run *k), rank_run *one) {
     group *groups[STAGES];
     thread_groups opened = {0};
@@ -118,7 +118,7 @@ static void run_stages(const fixture *f, const rig_options *o, config_pp_schedul
     ranks_close(&opened);
 }
 
-static const config_pp_schedule schedules[] = {PP_GPIPE, PP_1F1B, PP_INTERLEAVED_1F1B};
+static const kind_pp_schedule schedules[] = {PP_GPIPE, PP_1F1B, PP_INTERLEAVED_1F1B};
 
 static void compare(const fixture *f, int way, const char *const *more) {
     static rank_run one, ranks[STAGES];

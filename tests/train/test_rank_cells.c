@@ -17,7 +17,7 @@
 #include <cmocka.h>
 
 #include "base/rng.h"
-#include "config/family.h"
+#include "kinds/family.h"
 #include "train/mesh_way.h"
 
 enum { CELLS = 40, FEW_CELLS = 4, ARGUMENTS = 40, HEADS = 4, EXPERTS = 4, SEQUENCES = 2 };

@@ -22,7 +22,7 @@ typedef struct kind {
     const char *recipe;
     checkpointing checkpointing;
     bool tied;
-    config_pp_schedule schedule;
+    kind_pp_schedule schedule;
     int stages, micro_batches;
 } kind;
 
@@ -287,7 +287,7 @@ static void compare_sharded(const kind *k, store_reshard reshard) {
 
 /* ---- the tests ---- */
 
-static const config_pp_schedule schedules[] = {PP_GPIPE, PP_1F1B, PP_INTERLEAVED_1F1B};
+static const kind_pp_schedule schedules[] = {PP_GPIPE, PP_1F1B, PP_INTERLEAVED_1F1B};
 static const char *const recipes[] = {"bf16", "tensorwise", "rowwise", "delayed"};
 static const checkpointing modes[] = {CHECKPOINT_NONE, CHECKPOINT_SELECTIVE, CHECKPOINT_FULL};
 

@@ -5,6 +5,7 @@
 #include "folders/hf/model.h"
 #include "folders/peft.h"
 #include "comm/self.h"
+#include "resolve/options.h"
 #include "run/run.h"
 #include "train/schedule.h"
 
@@ -194,16 +195,42 @@ static ott_status check_precision(const model_body *b) {
         "has: give bf16, fp32 or fp8");
 }
 
-static ott_status copy_config(ott_context *context, model_body *b, const ott_config *from,
-                              model_options *shape) {
-    TRY(config_copy(from->values, &b->cfg));
+/* Sets shape and b->cfg from an ott_config or from ott_model_options. */
+typedef ott_status (*model_source)(ott_context *context, const void *from, model_body *b,
+                                   model_options *shape);
+
+static ott_status read_config(ott_context *context, const void *from, model_body *b, model_options *shape) {
+    const ott_config *asked = from;
+    if (asked->changed) TRY(config_check(asked->values)); /* ott_config_set does not check */
+    TRY(config_copy(asked->values, &b->cfg));
     TRY(peft_configure(context->account, b->cfg)); /* a PEFT folder may name the base model */
     TRY(run_check_model(b->cfg));
     TRY(hf_model_configure(context->account, b->cfg, NULL));
-    TRY(model_options_resolve(b->cfg, shape));
+    b->sequences.limit = "train.seq_len";
+    return model_options_resolve(b->cfg, shape);
+}
+
+static ott_status read_options(ott_context *context, const void *from, model_body *b, model_options *shape) {
+    ott_model_options o = *(const ott_model_options *)from;
+    if (o.head_dim == 0 && o.kv_lora_rank <= 0)
+        TRY(model_check_divisible("model.dim", o.dim, "model.n_heads", o.n_heads));
+    TRY(options_complete(&o));
+    TRY(options_describe(&o, shape));
+    TRY(config_parse(context->account, NULL, 0, NULL, &b->cfg));
+    TRY(options_record(&o, context->account, b->cfg));
+    b->cfg->train.mixed_precision = o.dtype == OTT_F32 ? PRECISION_FP32 : PRECISION_BF16;
+    b->cfg->train.seed = (int64_t)(o.seed ? o.seed : (uint64_t)++context->modules);
+    b->cfg->train.batch_size = 1;
+    b->cfg->train.seq_len = config_max_positions(b->cfg);
+    b->sequences.limit = "max_seq_len";
+    return OTT_OK;
+}
+
+/* Sets the options of training. */
+static ott_status read_training(model_body *b, model_options *shape) {
     TRY(precision_plan_read(b->cfg, &b->precision));
     TRY(run_trainer_options(b->cfg, &b->precision, 0, &b->options));
-    b->rule = shape->optimizer;
+    b->rule = optimizer_find(config_word(b->cfg, "optimizer.name"));
     shape->base = NULL;      /* no base weights: the caller may change any weight */
     shape->optimizer = NULL; /* ott_optimizer holds the optimizer's state */
     return check_precision(b);
@@ -222,7 +249,6 @@ static ott_status prepare_model(ott_context *context, model_body *b) {
     b->m->store.micro_batches = o->grad_accum > 1;
     trainer_set_checkpointing(o, b->m);
     b->sequences.max_positions = o->seq_len;
-    b->sequences.limit = "train.seq_len";
     b->run.loss_scale = STEP_LOSS_SCALE_START;
     if (recipe_gemm_is_fp8(o->convert.recipe, GEMM_COUNT))
         log_info(&context->log, "Applied Float8 training: recipe=%s, %d of %d linear layers converted",
@@ -230,11 +256,12 @@ static ott_status prepare_model(ott_context *context, model_body *b) {
     return model_slot_open(b->m, &b->slot);
 }
 
-static ott_status build_model(ott_module *m, const ott_config *from) {
+static ott_status build_model(ott_module *m, model_source read, const void *from) {
     ott_context *context = m->handle.context;
     model_body *b = m->body;
     model_options shape;
-    TRY(copy_config(context, b, from, &shape));
+    TRY(read(context, from, b, &shape));
+    TRY(read_training(b, &shape));
     TRY(model_open(context->device, &shape, MODEL_TRAINING, b->options.seq_len, &b->m));
     TRY(prepare_model(context, b));
     m->dtype = b->m->activation;
@@ -243,11 +270,11 @@ static ott_status build_model(ott_module *m, const ott_config *from) {
     return module_rename(m);
 }
 
-static ott_status open_module_model(ott_context *context, ott_config *from, ott_module **out) {
+static ott_status open_module_model(ott_context *context, model_source read, const void *from,
+                                    ott_module **out) {
     ott_module *m;
-    if (from->changed) TRY(config_check(from->values)); /* ott_config_set does not check */
     TRY(module_make(context, &module_model, 0, 0, OTT_BF16, sizeof(model_body), &m));
-    ott_status status = build_model(m, from);
+    ott_status status = build_model(m, read, from);
     if (status == OTT_OK)
         *out = m;
     else
@@ -260,7 +287,47 @@ ott_status ott_model_open(ott_context *context, ott_config *configuration, ott_m
     TRY(handle_check_in(configuration, HANDLE_CONFIG, context, __func__, "config"));
     API_REQUIRE(out);
     *out = NULL;
-    return MODULE_INSIDE(context, open_module_model(context, configuration, out));
+    return MODULE_INSIDE(context, open_module_model(context, read_config, configuration, out));
+}
+
+void ott_model_options_init(ott_model_options *options) {
+    if (options) *options = (ott_model_options){.struct_size = sizeof *options, .dtype = OTT_BF16};
+}
+
+static ott_status check_lists(const ott_model_options *o, const char *function) {
+    const struct {
+        const char *name;
+        const void *list;
+        int count;
+    } lists[] = {{"full_attention_layers", o->full_attention_layers, o->full_attention_layer_count},
+                 {"moe_dense_layers", o->moe_dense_layers, o->moe_dense_layer_count},
+                 {"rope_short_factor", o->rope_short_factor, o->rope_short_factor_count},
+                 {"rope_long_factor", o->rope_long_factor, o->rope_long_factor_count}};
+    for (int i = 0; i < 4; i++)
+        if (lists[i].count < 0 || (lists[i].count > 0 && !lists[i].list))
+            return status_fail(OTT_ERR_ARGUMENT, "%s: %s is NULL or its count, %d, negative", function,
+                               lists[i].name, lists[i].count);
+    return OTT_OK;
+}
+
+ott_status ott_model_open_options(ott_context *context, const ott_model_options *options, ott_module **out) {
+    ott_model_options o;
+    API_REQUIRE_BOTH(context, options);
+    API_REQUIRE(out);
+    *out = NULL;
+    ott_model_options_init(&o);
+    TRY(api_read_options(options, &o, sizeof o, "ott_model_options"));
+    TRY(module_option_positive(o.dim, "dim", __func__));
+    TRY(module_option_positive(o.n_layers, "n_layers", __func__));
+    TRY(module_option_positive(o.n_heads, "n_heads", __func__));
+    TRY(module_option_positive(o.vocab_size, "vocab_size", __func__));
+    if (o.seed > INT64_MAX)
+        return status_fail(OTT_ERR_ARGUMENT, "%s: seed = %llu: give at most %lld", __func__,
+                           (unsigned long long)o.seed, (long long)INT64_MAX);
+    TRY(module_option_dtype(o.dtype, __func__));
+    TRY(check_lists(&o, __func__));
+    return MODULE_INSIDE(context,
+                         status_context(open_module_model(context, read_options, &o, out), __func__));
 }
 
 /* ---- loss ---- */

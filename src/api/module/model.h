@@ -11,7 +11,8 @@
 
 /* The body of a model module. It must not be moved, because `options` points into `precision`. */
 typedef struct model_body {
-    struct config *cfg; /* copy of the configuration, with derived values filled in */
+    /* copy of the configuration, with derived values filled in; of a model from options: a record of them */
+    struct config *cfg;
     precision_plan precision;
     trainer_options options;
     const optimizer_rule *rule; /* rule of the optimizer in section [optimizer] */

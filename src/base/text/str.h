@@ -26,6 +26,12 @@ void str_free(str *s);
 ott_status str_format(mem *account, char **out, const char *format, ...)
     __attribute__((format(printf, 3, 4)));
 
+/* A list of texts, which the place that has the list owns or borrows. */
+typedef struct str_list {
+    const char *const *items;
+    int64_t count;
+} str_list;
+
 /* Edit distance, case-insensitive: insertions, deletions, replacements and swaps of neighbors. */
 int str_distance(const char *a, const char *b);
 /* Returns the candidate nearest to `word`; NULL if none is near. A candidate is near if its edit distance is

@@ -2,7 +2,7 @@
 #include "base/text/str.h"
 #include "config/compat/alias.h"
 #include "config/compat/reasons.h"
-#include "config/family.h"
+#include "kinds/family.h"
 #include <string.h>
 
 static const alias_value values[] = {

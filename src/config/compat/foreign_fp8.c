@@ -19,9 +19,9 @@ static ott_status finalize_precision(config *cfg, const char *where) {
 }
 
 /* Reads a list or a comma-separated text: ["float8"] or "float8". */
-static ott_status as_list(config *cfg, const node *value, const char *where, config_list *out) {
+static ott_status as_list(config *cfg, const node *value, const char *where, str_list *out) {
     config_value list;
-    *out = (config_list){0};
+    *out = (str_list){0};
     if (tree_is_null(value)) return OTT_OK;
     TRY(value_read(cfg->state->memory, table_find("float8.filter_fqns"), value, where, &list));
     return *out = list.list, OTT_OK;
@@ -53,7 +53,7 @@ static ott_status read_converter(config *cfg, const char *name, const char *wher
 
 ott_status foreign_converters(config *cfg, const node *value, const char *where) {
     foreign_state *f = &cfg->state->foreign;
-    config_list names;
+    str_list names;
     TRY(as_list(cfg, value, where, &names));
     f->fp8 = 0;
     f->mx = false;
@@ -66,7 +66,7 @@ ott_status foreign_converters(config *cfg, const node *value, const char *where)
 
 /* Checks torchtitan's list of expert modules to convert. Ottava runs all experts in FP8 or none. */
 ott_status foreign_expert_names(config *cfg, const node *value, const char *where) {
-    config_list names;
+    str_list names;
     TRY(as_list(cfg, value, where, &names));
     for (int64_t i = 0; i < names.count; i++)
         if (strcmp(names.items[i], "experts") != 0)
@@ -90,7 +90,7 @@ static ott_status finalize_experts(config *cfg) {
     TRY(arena_printf(cfg->state->memory, &text, "*.experts.*=%s%s", f->expert_recipe,
                      f->only_experts ? ",*=bf16" : ""));
     node n = {.kind = NODE_TEXT, .text = text};
-    config_list rules;
+    str_list rules;
     TRY(as_list(cfg, &n, "model.converters", &rules));
     cfg->float8.module = rules;
     return OTT_OK;

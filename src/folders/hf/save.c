@@ -94,11 +94,7 @@ static bool can_express(const family *f, const model_options *o) {
 }
 
 static ott_status fail_block(const model_options *o) {
-    static const char *const words[] = {[ACTIVATION_SILU] = "silu",
-                                        [ACTIVATION_GELU] = "gelu",
-                                        [ACTIVATION_RELU] = "relu",
-                                        [ACTIVATION_GEGLU] = "geglu",
-                                        [ACTIVATION_GEGLU_TANH] = "geglu_tanh"};
+    static const char *const words[] = {KIND_ACTIVATIONS(KIND_WORD)};
     return status_fail(OTT_ERR_UNSUPPORTED,
                        "model.norm_type = %s with model.activation = %s%s: no Hugging Face family that "
                        "Ottava writes supports this; starcoder2 has layernorm with gelu or relu",

@@ -5,7 +5,7 @@
 #define FORMATS_HF_CONFIG_H
 
 #include "base/text/str.h"
-#include "config/family.h"
+#include "kinds/family.h"
 
 #define HF_CONFIG_NAME "config.json"
 

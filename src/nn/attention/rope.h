@@ -6,16 +6,10 @@
 #ifndef NN_ATTENTION_ROPE_H
 #define NN_ATTENTION_ROPE_H
 
+#include "kinds/choices.h"
 #include "tensor/exec.h"
 
-typedef enum rope_kind {
-    ROPE_PLAIN,
-    ROPE_LLAMA3,   /* Llama 3.1: frequencies are scaled by wavelength */
-    ROPE_LINEAR,   /* position interpolation: positions are divided by factor (Chen et al. 2023) */
-    ROPE_YARN,     /* scaled by how often a pair rotates in the original length (Peng et al. 2023) */
-    ROPE_LONGROPE, /* the frequency of each pair is divided by a separate factor (Ding et al. 2024) */
-    ROPE_DYNAMIC   /* dynamic NTK: theta grows with the number of positions */
-} rope_kind;
+typedef kind_rope_scaling rope_kind;
 
 enum { ROPE_MOST_FACTORS = 256 };
 

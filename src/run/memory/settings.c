@@ -64,7 +64,7 @@ bool memory_check_chunk_loss(const memory_check *c, variant *v, char text[MEMORY
 /* Excludes the output head from FP8: an FP8 head stores two quantized copies of the logits' gradient. */
 bool memory_check_exclude_head(const memory_check *c, variant *v, char text[MEMORY_CHECK_TEXT]) {
     static const char head[] = "output_head";
-    config_list *list = &v->cfg.float8.filter_fqns;
+    str_list *list = &v->cfg.float8.filter_fqns;
     (void)c;
     if (v->cfg.train.mixed_precision != PRECISION_FP8 || list->count >= MEMORY_CHECK_FILTERS) return false;
     for (int64_t i = 0; i < list->count; i++)
@@ -73,7 +73,7 @@ bool memory_check_exclude_head(const memory_check *c, variant *v, char text[MEMO
              list->count ? "\"%s\" added to float8.filter_fqns" : "float8.filter_fqns = \"%s\"", head);
     for (int64_t i = 0; i < list->count; i++) v->filters[i] = list->items[i];
     v->filters[list->count] = head;
-    *list = (config_list){v->filters, list->count + 1};
+    *list = (str_list){v->filters, list->count + 1};
     return true;
 }
 
@@ -88,7 +88,7 @@ static bool halve_precision(const memory_check *c, variant *v, char text[MEMORY_
 /* Freezes the embedding of a Hugging Face model: fine-tuning does not need to train the embedding. */
 static bool freeze_embedding(const memory_check *c, variant *v, char text[MEMORY_CHECK_TEXT]) {
     static const char *const names[] = {"model.embed_tokens"};
-    static const config_list list = {names, 1};
+    static const str_list list = {names, 1};
     if (!*c->cfg->model.hf_path || v->shape.freeze->count > 0) return false;
     v->shape.freeze = &list;
     snprintf(text, MEMORY_CHECK_TEXT, "train.freeze = \"%s\"", names[0]);

@@ -9,7 +9,7 @@
 #include <string.h>
 #include <cmocka.h>
 
-#include "config/config.h"
+#include "resolve/resolve.h"
 #include "model/modules.h"
 
 /* Returns the number of parameters of all modules. */
@@ -99,6 +99,7 @@ static void test_mixtures_that_are_refused(void **state) {
         {{"--distributed.ep=3"}, "model.num_experts (8) must be divisible by distributed.ep (3)"},
         {{"--distributed.ep=2", "--model.num_experts=0"}, "ep > 1 requires an MoE model"},
         {{"--model.moe_expert_hidden_dim=2000000"}, "model.moe_expert_hidden_dim = 2000000"},
+        {{"--model.ffn_dim_multiplier=1e-9", "--model.preset=none"}, "model.moe_expert_hidden_dim is 0"},
         {{"--model.moe_dense_layers=0,4"}, "model.moe_dense_layers has 4: the model has blocks 0 to 3"},
     };
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {

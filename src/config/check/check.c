@@ -1,8 +1,5 @@
-/* config/check: checks that all requested features are supported and that the keys agree. Needs no model. */
-#include "config/state.h"
-#include "config/value.h"
-#include "fp8/recipe_names.h"
-#include "fp8/recipe_text.h"
+/* config/check/check: checks that all requested features are supported and that the keys agree. */
+#include "config/check/check.h"
 #include <stdio.h>
 #include <string.h>
 
@@ -33,19 +30,9 @@ static ott_status fail_later(const config_key *key, const char *where) {
     return status_fail(OTT_ERR_CONFIG, "%s: %s (%s to run without it)", where, key->reason, text);
 }
 
-static const char *where_of(const config *cfg, const config_key *key) {
-    const char *where = cfg->state->keys[table_index(key)].where;
-    return where ? where : key->path;
-}
-
-const char *config_where(const config *cfg, const char *key) {
-    return where_of(cfg, table_find(key));
-}
-
 static ott_status check_key(const config *cfg, const config_key *key) {
-    if (is_moot(cfg, key)) return OTT_OK;
-    if (key->state != STATE_LATER || config_is_neutral(cfg, key)) return OTT_OK;
-    return fail_later(key, where_of(cfg, key));
+    if (key->state != STATE_LATER || config_is_neutral(cfg, key) || is_moot(cfg, key)) return OTT_OK;
+    return fail_later(key, config_where(cfg, key->path));
 }
 
 static ott_status check_built(config *cfg) {
@@ -54,13 +41,6 @@ static ott_status check_built(config *cfg) {
     for (int i = 0; i < count; i++)
         TRY(diagnostic_failure(cfg, keys[i].path, &keys[i], check_key(cfg, &keys[i])));
     return OTT_OK;
-}
-
-#define FAIL(...) return status_fail(OTT_ERR_CONFIG, __VA_ARGS__)
-
-/* Adds the failure of one check to the report, so that later checks run too. */
-static ott_status note_failure(config *cfg, ott_status status) {
-    return diagnostic_failure(cfg, "", NULL, status);
 }
 
 /* Checks global_batch_size and computes grad_accum_steps. While the number of ranks is unknown, it assumes
@@ -93,7 +73,7 @@ int64_t config_evaluation_batch(const config *cfg) {
 }
 
 int64_t config_max_positions(const config *cfg) {
-    bool is_dynamic = cfg->model.rope_scaling == ROPE_SCALING_DYNAMIC;
+    bool is_dynamic = cfg->model.rope_scaling == ROPE_DYNAMIC;
     double length = (double)cfg->model.max_seq_len * (is_dynamic ? cfg->model.rope_factor : 1);
     return length < (double)INT32_MAX ? (int64_t)length : INT32_MAX;
 }
@@ -209,7 +189,7 @@ static ott_status find_checkpoint_part(const config *cfg, const char *word, int 
 
 /* Fails if loading skips train_state (which has the step count) but not optimizer and lr_scheduler. */
 static ott_status check_excluded_parts(config *cfg) {
-    const config_list *list = &cfg->checkpoint.exclude_from_loading;
+    const str_list *list = &cfg->checkpoint.exclude_from_loading;
     bool given[PARTS] = {false};
     for (int64_t i = 0; i < list->count; i++) {
         int part;
@@ -243,152 +223,6 @@ static ott_status check_schedule(config *cfg) {
                     "rate never reaches optimizer.lr",
                     warmup, steps);
     return OTT_OK;
-}
-
-/* ---- FP8 ---- */
-
-/* True if one of the words in `text` is a name of the recipe `wanted`. */
-static bool text_names_recipe(const char *text, const char *wanted) {
-    static const char letters[] = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_";
-    for (const char *at = text; *at; at += strspn(at, letters)) {
-        char word[64];
-        at += strcspn(at, letters);
-        snprintf(word, sizeof word, "%.*s", (int)strspn(at, letters), at);
-        const char *own = recipe_canonical_name(word);
-        if (strcmp(own ? own : word, wanted) == 0) return true;
-    }
-    return false;
-}
-
-/* True if the run uses the recipe, for all steps and layers or for some. */
-static bool uses_recipe(const config *cfg, const char *name) {
-    if (strcmp(config_word(cfg, "float8.recipe_name"), name) == 0) return true;
-    for (int64_t i = 0; i < cfg->float8.module.count; i++) {
-        const char *equals = strrchr(cfg->float8.module.items[i], '=');
-        if (equals && text_names_recipe(equals + 1, name)) return true;
-    }
-    return text_names_recipe(cfg->float8.schedule, name);
-}
-
-static bool uses_any_recipe(const config *cfg, const char *recipes) {
-    const config_key *key = table_find("float8.recipe_name");
-    for (int i = 0; i < key->choice_count; i++)
-        if (table_word_in(recipes, key->choices[i].text) && uses_recipe(cfg, key->choices[i].text))
-            return true;
-    return false;
-}
-
-/* Options that only some recipes read. */
-static const struct {
-    const char *key, *recipes;
-} recipe_options[] = {
-    {"float8.margin", "delayed"},
-    {"float8.amax_history_len", "delayed"},
-    {"float8.amax_compute_algo", "delayed"},
-    {"float8.reduce_amax", "delayed"},
-    {"float8.amax_epsilon", "current|block"},
-    {"float8.use_f32_scales", "block"},
-    {"float8.mx_scale", "mxfp8"},
-    {"float8.round_scales_to_power_of_2", "tensorwise|rowwise|rowwise_with_gw_hp|current|block|custom"},
-    {"float8.fp8_format", "delayed|current|block|mxfp8"},
-};
-
-/* Writes "a|b|c" as "a, b, c". */
-static void list_words(const char *words, char out[80]) {
-    size_t length = 0;
-    for (; *words && length + 3 < 80; words++) {
-        if (*words == '|') out[length++] = ',';
-        out[length++] = *words == '|' ? ' ' : *words;
-    }
-    out[length] = '\0';
-}
-
-/* Fails if the key has a value other than its default, but the run uses none of its recipes "a|b". */
-static ott_status check_recipe_option(const config *cfg, const char *path, const char *recipes) {
-    const config_key *key = table_find(path);
-    char list[80];
-    if (!config_was_set(cfg, path) || config_is_neutral(cfg, key)) return OTT_OK;
-    if (uses_any_recipe(cfg, recipes)) return OTT_OK;
-    list_words(recipes, list);
-    FAIL("%s has no effect with float8.recipe_name = \"%s\"; it is for %s", where_of(cfg, key),
-         config_word(cfg, "float8.recipe_name"), list);
-}
-
-/* Checks the syntax of the casts of GEMM operands. Converting the model checks whether they fit together. */
-static ott_status check_operands(config *cfg) {
-    static const char *const keys[] = {"float8.input",       "float8.input_for_grad_weight",
-                                       "float8.weight",      "float8.weight_for_grad_input",
-                                       "float8.grad_output", "float8.grad_output_for_grad_weight"};
-    for (size_t i = 0; i < sizeof keys / sizeof *keys; i++) {
-        const config_key *key = table_find(keys[i]);
-        const char *text = table_get(cfg, key).text;
-        cast_spec ignored;
-        ott_status status = *text ? recipe_cast_parse(text, OTT_BF16, &ignored) : OTT_OK;
-        TRY(note_failure(cfg, status_context(status, "%s", where_of(cfg, key))));
-    }
-    return OTT_OK;
-}
-
-/* True if weights are cast to FP8 with one scale per tensor. */
-static bool weight_is_tensorwise(const config *cfg) {
-    const recipe *row = recipe_find(config_word(cfg, "float8.recipe_name"));
-    cast_spec weight = {.format = OTT_BF16};
-    if (row) weight = row->weight.rowwise;
-    bool known = !*cfg->float8.weight || recipe_cast_parse(cfg->float8.weight, OTT_BF16, &weight) == OTT_OK;
-    return known && cast_spec_is_fp8(&weight) && weight.grain == GRANULARITY_TENSOR;
-}
-
-static ott_status fail_tensorwise(const config *cfg, const char *path) {
-    FAIL("%s: %s only supports tensorwise scaling granularity, got %s", config_where(cfg, path), path + 7,
-         *cfg->float8.weight ? cfg->float8.weight : config_word(cfg, "float8.recipe_name"));
-}
-
-/* FP8 all-gather and precomputed scales need one scale per tensor, as in torchao. Fails if their keys are
-   true with another recipe. In AutoModel's files such keys become false, because AutoModel ignores them. */
-static ott_status check_tensorwise(config *cfg) {
-    static const char *const paths[] = {"float8.enable_fsdp_float8_all_gather",
-                                        "float8.precompute_float8_dynamic_scale_for_fsdp"};
-    bool *const flags[] = {&cfg->float8.enable_fsdp_float8_all_gather,
-                           &cfg->float8.precompute_float8_dynamic_scale_for_fsdp};
-    bool drops = cfg->state->foreign.config_format == CONFIG_FORMAT_AUTOMODEL;
-    const char *dropped[2] = {NULL, NULL};
-    if (weight_is_tensorwise(cfg)) return OTT_OK;
-    for (int i = 0; i < 2; i++) {
-        if (!*flags[i]) continue;
-        if (config_was_set(cfg, paths[i]) && !drops) {
-            TRY(note_failure(cfg, fail_tensorwise(cfg, paths[i])));
-        } else {
-            *flags[i] = false;
-            if (config_was_set(cfg, paths[i])) dropped[dropped[0] != NULL] = config_where(cfg, paths[i]);
-        }
-    }
-    if (dropped[0])
-        log_info(cfg->state->lg,
-                 "%s%s%s: ignored, as in AutoModel: FP8 all-gather and precomputed scales need "
-                 "tensorwise weights, and the recipe is %s",
-                 dropped[0], dropped[1] ? ", " : "", dropped[1] ? dropped[1] : "",
-                 config_word(cfg, "float8.recipe_name"));
-    return OTT_OK;
-}
-
-/* Warns about each key of [float8] that is given although the run does not use FP8. */
-static void log_no_effect(const config *cfg) {
-    int count;
-    const config_key *keys = table_keys(&count);
-    for (int i = 0; i < count; i++) {
-        bool asks = strcmp(keys[i].path, "float8.recipe_name") == 0 || !config_is_neutral(cfg, &keys[i]);
-        if (strcmp(keys[i].section, "float8") == 0 && config_was_set(cfg, keys[i].path) && asks)
-            log_warning(cfg->state->lg, "%s has no effect: train.mixed_precision is %s, not fp8",
-                        where_of(cfg, &keys[i]), config_word(cfg, "train.mixed_precision"));
-    }
-}
-
-static ott_status check_float8(config *cfg) {
-    if (cfg->train.mixed_precision != PRECISION_FP8) return log_no_effect(cfg), OTT_OK;
-    for (size_t i = 0; i < sizeof recipe_options / sizeof *recipe_options; i++)
-        TRY(note_failure(cfg, check_recipe_option(cfg, recipe_options[i].key, recipe_options[i].recipes)));
-    TRY(check_operands(cfg));
-    return check_tensorwise(cfg);
 }
 
 /* True if distributed.fit may reduce the parallel sizes later, when the number of ranks is known. */
@@ -426,9 +260,9 @@ static ott_status check_names(config *cfg) {
                                        "eval.file_pattern", "checkpoint.dir",          "checkpoint.load_path",
                                        "peft.path",         "metrics.tensorboard_dir", "profiling.trace_dir"};
     for (size_t i = 0; i < sizeof keys / sizeof *keys; i++)
-        TRY(note_failure(cfg, config_check_name(keys[i], table_get(cfg, table_find(keys[i])).text)));
+        TRY(config_collect(cfg, config_check_name(keys[i], table_get(cfg, table_find(keys[i])).text)));
     for (int64_t i = 0; i < cfg->data.datasets.count; i++)
-        TRY(note_failure(cfg, config_check_name("data.datasets", cfg->data.datasets.items[i])));
+        TRY(config_collect(cfg, config_check_name("data.datasets", cfg->data.datasets.items[i])));
     return config_check_name("the configuration's file", cfg->path);
 }
 
@@ -529,31 +363,12 @@ static const struct {
 };
 
 static ott_status check_all(config *cfg) {
-    TRY(note_failure(cfg, foreign_finalize(cfg)));
+    TRY(config_collect(cfg, foreign_finalize(cfg)));
     if (!cfg->checkpoint.enabled) cfg->checkpoint.interval = 0;
     finalize_adapters(cfg);
     for (size_t i = 0; i < sizeof checks / sizeof *checks; i++)
-        if (!diagnostic_has_error_in(cfg, checks[i].reads)) TRY(note_failure(cfg, checks[i].check(cfg)));
+        if (!diagnostic_has_error_in(cfg, checks[i].reads)) TRY(config_collect(cfg, checks[i].check(cfg)));
     return check_built(cfg);
-}
-
-void config_collect_begin(config *cfg) {
-    cfg->state->diagnostics.kept = cfg->state->diagnostics.last;
-    cfg->state->diagnostics.collecting = true;
-}
-
-ott_status config_collect(config *cfg, ott_status status) {
-    return note_failure(cfg, status);
-}
-
-/* Reports the collected errors and removes them, so that the next check starts without errors. */
-ott_status config_collect_end(config *cfg) {
-    diagnostics *all = &cfg->state->diagnostics;
-    ott_status status = diagnostic_report(cfg);
-    *(all->kept ? &all->kept->next : &all->first) = NULL;
-    all->last = all->kept;
-    all->collecting = false;
-    return status;
 }
 
 /* Runs `check`, then reports all failures together. After config_collect_begin, only collects them. */
@@ -571,7 +386,8 @@ ott_status config_check(config *cfg) {
 static ott_status check_ranks(config *cfg) {
     static ott_status (*const of_ranks[])(config *) = {check_batches, check_tensor_parallel, check_pipeline,
                                                        check_muon_ranks};
-    for (size_t i = 0; i < sizeof of_ranks / sizeof *of_ranks; i++) TRY(note_failure(cfg, of_ranks[i](cfg)));
+    for (size_t i = 0; i < sizeof of_ranks / sizeof *of_ranks; i++)
+        TRY(config_collect(cfg, of_ranks[i](cfg)));
     return OTT_OK;
 }
 

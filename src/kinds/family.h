@@ -1,10 +1,10 @@
 /*
- * config/family: the table of model families. A row describes how a family differs from Llama, in the model
+ * kinds/family: the table of model families. A row describes how a family differs from Llama, in the model
  * and in transformers' config.json. All code that depends on the family reads this table, so a new family is
  * only a new row.
  */
-#ifndef CONFIG_FAMILY_H
-#define CONFIG_FAMILY_H
+#ifndef KINDS_FAMILY_H
+#define KINDS_FAMILY_H
 
 #include <stdbool.h>
 #include <stdint.h>

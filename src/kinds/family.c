@@ -1,5 +1,5 @@
-/* config/family: the table of families. */
-#include "config/family.h"
+/* kinds/family: the table of families. */
+#include "kinds/family.h"
 #include <stddef.h>
 #include <string.h>
 
