@@ -160,6 +160,10 @@ OTT_API ott_status ott_model_open(ott_context *context, ott_config *config, ott_
  */
 OTT_API ott_status ott_model_loss(ott_module *model, const ott_tensor *tokens, const ott_tensor *targets,
                                   int64_t labels, double *loss);
+/* Makes ott_model_loss call your loss function (types.h); loss NULL: cross-entropy again. `user` is passed to
+   it. It computes on the host. For a loss on the device, call ott_module_forward and ott_module_backward.
+   OTT_ERR_CONFIG if train.loss_fn is chunked_cross_entropy or train.z_loss_weight is not 0. */
+OTT_API ott_status ott_model_set_loss(ott_module *model, ott_loss_fn loss, void *user);
 
 /* Progress of training since its first step. Checkpoints save and restore it. */
 typedef struct ott_model_counters {

@@ -82,14 +82,25 @@ typedef void (*ott_progress_fn)(void *user, const ott_progress *progress);
 typedef struct ott_train_options {
     size_t struct_size;
     ott_progress_fn progress; /* NULL: none */
-    void *user;               /* passed to progress and work */
+    void *user;               /* passed to progress, work and loss */
     ott_work_fn work;         /* called after each micro-batch if a step has several; NULL: none */
+    /* Your loss function; NULL: train.loss_fn. It is called for every micro-batch of training and validation,
+       on each rank for the rank's own rows; in a pipeline only on the ranks of the last stage. */
+    ott_loss_fn loss;
 } ott_train_options;
 
 OTT_API void ott_train_options_init(ott_train_options *options);
-/* Trains with this configuration until train.max_steps or ott_stop. Writes the run folder: config.toml,
-   metrics.jsonl, summary.json, checkpoints. OTT_ERR_DIVERGED after too many steps in a row whose loss or
-   gradient is not finite. options may be NULL. */
+/*
+ * Trains with this configuration until train.max_steps or ott_stop. Writes the run folder: config.toml,
+ * metrics.jsonl, summary.json, checkpoints. A step whose loss or gradient is not finite changes no parameter.
+ * Its micro-batches then run again, also with your loss function, to find the first value that is not finite.
+ * OTT_ERR_DIVERGED after too many such steps in a row. options may be NULL.
+ *
+ * With your loss function: OTT_ERR_CONFIG if train.loss_fn is chunked_cross_entropy or train.z_loss_weight is
+ * not 0. OTT_ERR_UNSUPPORTED with tensor or context parallelism (distributed.tp, distributed.cp), which
+ * divide the vocabulary or the sequences over ranks. Micro-batches take more memory, because the logits of
+ * all tokens are stored in fp32. Steps are not captured as CUDA graphs.
+ */
 OTT_API ott_status ott_train(ott_context *context, ott_config *config, const ott_train_options *options);
 
 /* ---- generation ---- */

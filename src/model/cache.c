@@ -138,7 +138,7 @@ void model_cache_close(model_cache *c) {
     device_release(c->device, c->keys);
     device_release(c->device, c->device_staging);
     device_release(c->device, c->device_logits);
-    model_slot_close(c->m, c->slot);
+    model_slot_close(c->device, c->slot);
     mem_free(account, c->layers);
     mem_free(account, c->staging);
     mem_free(account, c);

@@ -9,7 +9,8 @@
 typedef struct train_hooks {
     ott_progress_fn progress; /* called after every step; NULL: none */
     ott_work_fn work;         /* called after every micro-batch if a step has several; NULL: none */
-    void *user;
+    ott_loss_fn loss; /* NULL: cross-entropy */
+    void *user;       /* passed to progress, work and loss */
     bool (*stop)(void *user); /* polled often; true: save the last complete step and end; NULL: never */
     void *stop_user;
 } train_hooks;

@@ -56,6 +56,20 @@ static ott_status collect_errors(run *r) {
     return config_collect(r->cfg, hub_name_check(r->cfg, "data.tokenizer_path", r->cfg->data.tokenizer_path));
 }
 
+/* Checks that the run can call the caller's loss function. */
+static ott_status check_loss(const run *r) {
+    const int64_t *size = r->process_group.mesh.size;
+    if (!r->hooks->loss) return OTT_OK;
+    TRY(run_check_caller_loss(r->cfg));
+    if (size[MESH_TP] == 1 && size[MESH_CP] == 1) return OTT_OK;
+    return status_fail(
+        OTT_ERR_UNSUPPORTED,
+        "distributed.tp = %lld, distributed.cp = %lld: a loss function of the caller needs the "
+        "logits of the full vocabulary and of full sequences on one rank, but tp divides the "
+        "vocabulary and cp the sequences: set both to 1",
+        (long long)size[MESH_TP], (long long)size[MESH_CP]);
+}
+
 /* Checks that all ranks see the run folder, and the checkpoint folder if it is outside the run folder. */
 static ott_status check_folder(run *r) {
     TRY(shared_folder_check(&r->process_group, r->folder.path, "run.dir"));
@@ -84,12 +98,17 @@ static ott_status load_start(run *r) {
     return OTT_OK;
 }
 
+static caller_loss caller_loss_of(const run *r) {
+    return (caller_loss){.function = r->hooks->loss, .user = r->hooks->user};
+}
+
 static ott_status decide_memory_check(run *r) {
     const memory_check a = {.account = r->account,
                             .device = r->device,
                             .cfg = r->cfg,
                             .asked = &r->asked,
                             .shape = &r->shape,
+                            .loss = caller_loss_of(r),
                             .step = r->start.step,
                             .train_data = r->train_data,
                             .validation_data = r->validation_data};
@@ -151,6 +170,7 @@ static ott_status open_trainer(run *r) {
     TRY(find_start(r));
     TRY(fit_rows(r));
     TRY(run_trainer_options(r->cfg, &r->precision, r->start.step, &options));
+    options.loss = caller_loss_of(r);
     options.run_group = r->process_group.all;
     options.data_group = r->process_group.data;
     options.replica_group = r->process_group.replicate;
@@ -258,6 +278,7 @@ ott_status run_open(run *r) {
     TRY(status == OTT_OK ? collected : status);
     TRY(process_group_open(&r->process_group, r->device, r->cfg));
     TRY(process_group_check_config(&r->process_group, r->cfg));
+    TRY(check_loss(r));
     TRY(freezing_check(r->cfg));
     TRY(hf_model_configure(r->account, r->cfg, &r->notes));
     r->asked = *r->cfg;

@@ -94,6 +94,19 @@ static int64_t chunk_from(const config *cfg) {
     return cfg->train.ce_chunk_size > 0 ? cfg->train.ce_chunk_size : DEFAULT_CHUNK;
 }
 
+ott_status run_check_caller_loss(const config *cfg) {
+    if (cfg->train.loss_fn != LOSS_CROSS_ENTROPY)
+        return status_fail(OTT_ERR_CONFIG,
+                           "%s: a loss function of the caller replaces it and gets the logits of all tokens "
+                           "at once: leave train.loss_fn out",
+                           config_where(cfg, "train.loss_fn"));
+    if (cfg->train.z_loss_weight == 0) return OTT_OK;
+    return status_fail(OTT_ERR_CONFIG,
+                       "%s: a loss function of the caller computes the full loss: leave train.z_loss_weight "
+                       "out, and add the z-loss in the function",
+                       config_where(cfg, "train.z_loss_weight"));
+}
+
 static store_reshard reshard_from(const config *cfg) {
     switch (cfg->distributed.reshard_after_forward) {
     case RESHARD_DEFAULT: return STORE_RESHARD_DEFAULT;
