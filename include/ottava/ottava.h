@@ -140,6 +140,8 @@ typedef struct ott_generate_options {
        ("--float8.recipe_name=block"): keys of [float8], train.mixed_precision and train.seq_len. */
     const char *const *settings;
     int setting_count;
+    /* An open model (ott_model_open), instead of `run`; see ott_generate. NULL: none. */
+    ott_module *model;
 } ott_generate_options;
 
 OTT_API void ott_generate_options_init(ott_generate_options *options);
@@ -154,6 +156,14 @@ OTT_API void ott_generate_options_init(ott_generate_options *options);
  * The model's window is train.seq_len tokens; for a Hugging Face folder 2048, or its context length if that
  * is shorter. If a prompt is longer, only its end is used. When the text fills the window, the older half is
  * dropped and the rest is computed again.
+ *
+ * To generate during training, give NULL for `run`, and either an open model in options->model, or nothing:
+ * then the call must be made in the progress callback of ott_train, and generates from that run's model. It
+ * uses the weights as they are now, in the precision and on the device of the training, and changes nothing
+ * that later steps depend on. Call it between steps: for a model, before the first forward of a step. So
+ * OTT_ERR_ARGUMENT for the options device, threads, precision, precision_name, settings and base, and for a
+ * model in any callback. OTT_ERR_UNSUPPORTED if ranks divide the run's model (distributed.dp_shard, ep, tp,
+ * cp, pp). The memory of the passes and of the keys and values is freed at the end of the call.
  */
 OTT_API ott_status ott_generate(ott_context *context, const char *run, const ott_generate_options *options,
                                 ott_text_fn write, void *user);
@@ -161,7 +171,9 @@ OTT_API ott_status ott_generate(ott_context *context, const char *run, const ott
 /* A model that stays open, with the text so far, for a text or a chat that grows in turns. */
 typedef struct ott_generator ott_generator;
 
-/* Arguments as in ott_generate; options may be NULL, and their prompt is not used. */
+/* Arguments as in ott_generate; options may be NULL, and their prompt is not used. With options->model each
+   continuation uses the weights as they are then, and computes the text so far again. The model may be closed
+   before the generator. run NULL without options->model is OTT_ERR_ARGUMENT. */
 OTT_API ott_status ott_generator_open(ott_context *context, const char *run,
                                       const ott_generate_options *options, ott_generator **out);
 /* Closes the generator. Does nothing inside a callback of ott_generator_continue (see ott_error_text). */

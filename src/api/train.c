@@ -15,8 +15,9 @@ ott_status ott_train(ott_context *context, ott_config *configuration, const ott_
     TRY(handle_enter_exclusive(&configuration->handle, __func__));
     const train_hooks hooks = {.progress = o.progress,
                                .work = o.work,
-                               .loss = o.loss,
                                .user = o.user,
+                               .loss = {o.loss, o.user},
+                               .live = &context->live,
                                .stop = api_must_stop,
                                .stop_user = context};
     ott_status status = OTT_OK;

@@ -153,6 +153,10 @@ int64_t model_cache_capacity(const model_cache *c) {
     return c->capacity;
 }
 
+void model_cache_set_step(model_cache *c, int64_t step) {
+    c->cx.step = step;
+}
+
 void model_cache_truncate(model_cache *c, int64_t length) {
     if (length < c->length) c->length = length;
 }

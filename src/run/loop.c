@@ -137,6 +137,9 @@ static void report_progress(const run *r, const step_result *s, double learning_
     if (!r->hooks->progress || !process_group_is_leader(&r->process_group)) return;
     double rate = progress_tokens_per_second(&r->progress);
     int64_t left = r->cfg->train.max_steps - r->trainer->run.step;
+    const live_model own = {r->cfg, r->trainer->m, r->trainer, r->trainer->run.step},
+                     *before = r->hooks->live ? *r->hooks->live : NULL;
+    if (r->hooks->live) *r->hooks->live = &own;
     r->hooks->progress(r->hooks->user,
                        &(ott_progress){.step = r->trainer->run.step,
                                        .max_steps = r->cfg->train.max_steps,
@@ -146,6 +149,7 @@ static void report_progress(const run *r, const step_result *s, double learning_
                                        .grad_norm = s->grad_norm,
                                        .tokens_per_second = rate,
                                        .seconds_left = rate > 0 ? (double)(left * s->tokens) / rate : NAN});
+    if (r->hooks->live) *r->hooks->live = before;
 }
 
 static void report_micro_batch(void *user, int64_t done, int64_t total) {

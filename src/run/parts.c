@@ -59,7 +59,7 @@ static ott_status collect_errors(run *r) {
 /* Checks that the run can call the caller's loss function. */
 static ott_status check_loss(const run *r) {
     const int64_t *size = r->process_group.mesh.size;
-    if (!r->hooks->loss) return OTT_OK;
+    if (!r->hooks->loss.function) return OTT_OK;
     TRY(run_check_caller_loss(r->cfg));
     if (size[MESH_TP] == 1 && size[MESH_CP] == 1) return OTT_OK;
     return status_fail(
@@ -98,17 +98,13 @@ static ott_status load_start(run *r) {
     return OTT_OK;
 }
 
-static caller_loss caller_loss_of(const run *r) {
-    return (caller_loss){.function = r->hooks->loss, .user = r->hooks->user};
-}
-
 static ott_status decide_memory_check(run *r) {
     const memory_check a = {.account = r->account,
                             .device = r->device,
                             .cfg = r->cfg,
                             .asked = &r->asked,
                             .shape = &r->shape,
-                            .loss = caller_loss_of(r),
+                            .loss = r->hooks->loss,
                             .step = r->start.step,
                             .train_data = r->train_data,
                             .validation_data = r->validation_data};
@@ -170,7 +166,7 @@ static ott_status open_trainer(run *r) {
     TRY(find_start(r));
     TRY(fit_rows(r));
     TRY(run_trainer_options(r->cfg, &r->precision, r->start.step, &options));
-    options.loss = caller_loss_of(r);
+    options.loss = r->hooks->loss;
     options.run_group = r->process_group.all;
     options.data_group = r->process_group.data;
     options.replica_group = r->process_group.replicate;

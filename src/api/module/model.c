@@ -356,6 +356,20 @@ ott_status ott_model_set_loss(ott_module *m, ott_loss_fn loss, void *user) {
     return MODULE_INSIDE(m->handle.context, set_loss(m, loss, user));
 }
 
+/* ---- generation ---- */
+
+ott_status module_model_live(ott_module *m, live_model *out) {
+    model_body *b = m->body;
+    if (m->handle.context->depth > 1)
+        return status_fail(OTT_ERR_ARGUMENT,
+                           "a model cannot generate in a callback of another call, which may use the model");
+    TRY(module_make_weights(m));
+    TRY(autocast_before_forward(m));
+    if (m->micro_batch <= 0) module_weights_changed(m);
+    *out = (live_model){.cfg = b->cfg, .m = b->m, .step = m->handle.context->step};
+    return OTT_OK;
+}
+
 /* ---- conversion ---- */
 
 static bool keep_all(void *user, const model_module *e) {

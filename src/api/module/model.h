@@ -6,8 +6,7 @@
 #define API_MODULE_MODEL_H
 
 #include "api/sequence_layout.h"
-#include "model/run.h"
-#include "train/trainer.h"
+#include "run/inference.h"
 
 /* The body of a model module. It must not be moved, because `options` points into `precision`. */
 typedef struct model_body {
@@ -31,6 +30,9 @@ static inline model_body *module_model_body(const ott_module *m) {
 }
 /* Fails with OTT_ERR_ARGUMENT unless m is an open model. The text names the function and the argument. */
 ott_status module_model_check(const ott_module *m, const char *function, const char *argument);
+/* Prepares m, a model between two steps, for passes with its weights as they are now. *out borrows m's
+   parts. */
+ott_status module_model_live(ott_module *m, live_model *out);
 /* Sets layers to high precision if they had fallen back (float8.fallback) when the checkpoint was saved. */
 ott_status module_model_apply_fallbacks(model_body *b);
 /* The learning rate of the next step, from the configuration's schedule. */
