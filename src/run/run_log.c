@@ -206,7 +206,9 @@ static void log_graphs(const run_log_start *s) {
                      : "");
     else
         log_info(s->log, "Graphs: not used, since %s; every kernel is launched separately",
-                 t->replay.enabled ? "the device has none" : "ranks communicate inside a step");
+                 t->replay.enabled          ? "the device has none"
+                 : t->options.loss.function ? "a function of the caller computes the loss"
+                                            : "ranks communicate inside a step");
 }
 
 static const char *source_of_peak(const run_log_start *s, char text[96]) {
@@ -258,6 +260,8 @@ void run_log_write_start(const run_log_start *s) {
     log_tiles(s);
     log_memory(s);
     log_graphs(s);
+    if (t->options.loss.function)
+        log_info(s->log, "Loss: computed by a function of the caller, instead of train.loss_fn");
     log_ranks(s);
     log_info(
         s->log,
