@@ -14,7 +14,8 @@
  *     ott_module_backward(module, dy, NULL);
  *     ott_optimizer_step(optimizer, NULL);
  *
- * Examples: examples/convert_toy.c, examples/autocast_block.c, examples/model_loop.c.
+ * Examples: examples/convert_toy.c, examples/autocast_block.c, examples/model_loop.c,
+ * examples/distill.c.
  *
  * Ownership: close every object with its ott_x_close. Closing NULL or a closed object does nothing. A
  * sequential owns its modules and closes them. Getters return borrowed objects and texts, valid as long as

@@ -95,7 +95,7 @@ ott_status generate_refresh(text_generator *g, const live_model *now) {
     g->device = now->m->device;
     model_cache_close(g->cache);
     g->cache = NULL;
-    TRY(live_model_check(now));
+    TRY(inference_check_live(now));
     TRY(model_cache_open(g->m, g->log, g->cfg->train.seq_len, &g->cache));
     model_cache_set_step(g->cache, now->step);
     return OTT_OK;
@@ -334,9 +334,9 @@ ott_status generate_run(mem *account, const logger *log, const char *run, const 
                         const ott_generate_options *options, ott_text_fn write, void *user) {
     text_generator *g;
     TRY(generate_open(account, log, run, live, options, &g));
-    ott_status status = live_model_use_average(&g->live, true);
+    ott_status status = inference_use_average(&g->live, true);
     if (status == OTT_OK) status = continue_prompt(g, write, user, options->prompt);
-    ott_status restored = live_model_use_average(&g->live, false);
+    ott_status restored = inference_use_average(&g->live, false);
     generate_close(g);
     return status == OTT_OK ? restored : status;
 }

@@ -247,7 +247,7 @@ ott_status inference_open(const inference_plan *p, device *d, int64_t positions,
 
 /* ---- models that are open for training ---- */
 
-ott_status live_model_check(const live_model *l) {
+ott_status inference_check_live(const live_model *l) {
     const model_options *o = &l->m->options;
     const struct {
         const char *key;
@@ -267,6 +267,6 @@ ott_status live_model_check(const live_model *l) {
     return OTT_OK;
 }
 
-ott_status live_model_use_average(const live_model *l, bool average) {
+ott_status inference_use_average(const live_model *l, bool average) {
     return l->trainer ? trainer_use_average(l->trainer, average) : OTT_OK;
 }

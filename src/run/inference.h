@@ -59,9 +59,9 @@ typedef struct live_model {
 } live_model;
 
 /* OTT_ERR_UNSUPPORTED if this rank has only a part of the weights. */
-ott_status live_model_check(const live_model *l);
+ott_status inference_check_live(const live_model *l);
 /* Before and after passes: gives a run's model the averaged weights of a schedule-free optimizer, or the
    training weights again, as for a checkpoint. */
-ott_status live_model_use_average(const live_model *l, bool average);
+ott_status inference_use_average(const live_model *l, bool average);
 
 #endif
