@@ -76,7 +76,8 @@ typedef struct ott_progress {
     double seconds_left;      /* estimated seconds until the end of the run */
 } ott_progress;
 
-/* Called after every step, on the thread that called ott_train. */
+/* Called after every step, on the thread that called ott_train. It may generate from the run's model
+   (ott_generate). */
 typedef void (*ott_progress_fn)(void *user, const ott_progress *progress);
 
 typedef struct ott_train_options {

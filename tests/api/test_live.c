@@ -74,7 +74,10 @@ static void runs_generate(void **state) {
         const char *title, *more[RUN_ARGUMENTS];
     } styles[] = {
         {"fp32", {"--train.mixed_precision=fp32"}},
-        {"bf16, averaged", {"--optimizer.name=schedule_free_adamw", "--train.activation_checkpointing=full"}},
+        {"averaged", {"--optimizer.name=schedule_free_adamw", "--train.activation_checkpointing=full"}},
+        {"tensorwise, averaged",
+         {"--optimizer.name=schedule_free_adamw", "--train.mixed_precision=fp8",
+          "--float8.recipe_name=tensorwise"}},
         {"tensorwise", {"--train.mixed_precision=fp8", "--float8.recipe_name=tensorwise"}},
         {"delayed",
          {"--train.mixed_precision=fp8", "--float8.recipe_name=delayed", "--float8.amax_history_len=4",
