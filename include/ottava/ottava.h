@@ -158,13 +158,14 @@ OTT_API void ott_generate_options_init(ott_generate_options *options);
  * is shorter. If a prompt is longer, only its end is used. When the text fills the window, the older half is
  * dropped and the rest is computed again.
  *
- * To generate during training, give NULL for `run`, and either an open model in options->model, or nothing:
- * then the call must be made in the progress callback of ott_train, and generates from that run's model. It
- * uses the weights as they are now, in the precision and on the device of the training, and changes nothing
- * that later steps depend on. Call it between steps: for a model, before the first forward of a step. So
- * OTT_ERR_ARGUMENT for the options device, threads, precision, precision_name, settings and base, and for a
- * model in any callback. OTT_ERR_UNSUPPORTED if ranks divide the run's model (distributed.dp_shard, ep, tp,
- * cp, pp). The memory of the passes and of the keys and values is freed at the end of the call.
+ * To generate during training, give NULL for `run`. The model is options->model, or without it the model of
+ * the run that is calling its progress callback. The call uses the weights as they are now, in the precision
+ * and on the device of the training. It changes nothing that later steps depend on. Generate between steps:
+ * with a model of your own, before the first forward of a step. The memory of the passes and of the keys and
+ * values is freed at the end of the call. OTT_ERR_ARGUMENT for the options device, threads, precision,
+ * precision_name, settings and base, which have no effect on an open model, and for a model of your own
+ * inside a callback. OTT_ERR_UNSUPPORTED if ranks divide the run's model (distributed.dp_shard, ep, tp, cp,
+ * pp).
  */
 OTT_API ott_status ott_generate(ott_context *context, const char *run, const ott_generate_options *options,
                                 ott_text_fn write, void *user);

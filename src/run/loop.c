@@ -121,7 +121,10 @@ static ott_status handle_nonfinite(run *r, const step_result *s) {
     TRY(trainer_find_nonfinite(r->trainer, where));
     if (!where[0])
         snprintf(where, sizeof where, "%s%s",
-                 *gradient ? "gradient of " : "the gradient norm (every module is finite)", gradient);
+                 *gradient           ? "gradient of "
+                 : isfinite(s->loss) ? "the gradient norm (every module is finite)"
+                                     : "the loss (every module is finite)",
+                 gradient);
     log_nonfinite(r, s, gradient, where);
     if (state->nan_steps < r->cfg->train.max_consecutive_nan) return OTT_OK;
     double loss = fabs(s->loss); /* avoids the text -nan */
