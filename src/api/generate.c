@@ -82,9 +82,9 @@ static ott_status check_source(ott_context *context, const char *run, const ott_
 }
 
 /* Sets *live to the open model; m NULL if `run` is given. */
-static ott_status find_live(ott_context *context, const char *run, ott_module *model, live_model *live) {
-    *live = run || model ? (live_model){0} : *context->live;
-    return model ? module_model_live(model, live) : OTT_OK;
+static ott_status find_live(ott_context *context, const char *run, ott_module *m, live_model *live) {
+    *live = run || m ? (live_model){0} : *context->live;
+    return m ? module_model_live(m, live) : OTT_OK;
 }
 
 /* ---- the calls ---- */

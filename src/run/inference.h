@@ -6,7 +6,6 @@
 
 #include "model/model.h"
 #include "train/precision.h"
-#include "train/trainer.h"
 
 /*
  * Finds the configuration and the checkpoint of the model at `path`, which depend on what `path` is:
@@ -54,8 +53,8 @@ ott_status inference_open(const inference_plan *p, device *d, int64_t positions,
 typedef struct live_model {
     config *cfg;
     model *m;
-    trainer *trainer; /* the trainer of a run; NULL: a model without one */
-    int64_t step;     /* steps done: exec.step of a pass with the current weights */
+    struct trainer *trainer; /* the trainer of a run; NULL: a model without one */
+    int64_t step;            /* steps done: exec.step of a pass with the current weights */
 } live_model;
 
 /* OTT_ERR_UNSUPPORTED if this rank has only a part of the weights. */

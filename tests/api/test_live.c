@@ -36,13 +36,13 @@ static void generate_now(void *user, const ott_progress *p) {
 
 static void train(const char *folder, const char *name, const char *const *more, ott_progress_fn progress,
                   void *user, ott_context *c) {
-    ott_config *config = open_run_config(c, folder, name, more);
+    ott_config *cfg = open_run_config(c, folder, name, more);
     ott_train_options o;
     ott_train_options_init(&o);
     o.progress = progress;
     o.user = user;
-    succeed(ott_train(c, config, &o));
-    ott_config_close(config);
+    succeed(ott_train(c, cfg, &o));
+    ott_config_close(cfg);
 }
 
 static void check_run(const char *title, const char *const *more) {
@@ -74,10 +74,12 @@ static void runs_generate(void **state) {
         const char *title, *more[RUN_ARGUMENTS];
     } styles[] = {
         {"fp32", {"--train.mixed_precision=fp32"}},
-        {"averaged", {"--optimizer.name=schedule_free_adamw", "--train.activation_checkpointing=full"}},
+        {"averaged",
+         {"--optimizer.name=schedule_free_adamw", "--scheduler.name=none", "--scheduler.warmup_steps=0",
+          "--train.activation_checkpointing=full"}},
         {"tensorwise, averaged",
-         {"--optimizer.name=schedule_free_adamw", "--train.mixed_precision=fp8",
-          "--float8.recipe_name=tensorwise"}},
+         {"--optimizer.name=schedule_free_adamw", "--scheduler.name=none", "--scheduler.warmup_steps=0",
+          "--train.mixed_precision=fp8", "--float8.recipe_name=tensorwise"}},
         {"tensorwise", {"--train.mixed_precision=fp8", "--float8.recipe_name=tensorwise"}},
         {"delayed",
          {"--train.mixed_precision=fp8", "--float8.recipe_name=delayed", "--float8.amax_history_len=4",
@@ -130,15 +132,15 @@ typedef struct loop {
 
 static void open_loop(loop *l, ott_context *c, const char *const *more) {
     float token[SEQUENCES * LENGTH + 1];
-    ott_config *config = open_run_config(c, "/nowhere", "run", more);
+    ott_config *cfg = open_run_config(c, "/nowhere", "run", more);
     for (int i = 0; i <= SEQUENCES * LENGTH; i++) token[i] = (float)(97 + i * i % 26);
-    succeed(ott_model_open(c, config, &l->m));
+    succeed(ott_model_open(c, cfg, &l->m));
     succeed(ott_model_optimizer_open(l->m, &l->o));
     l->tokens = open_tensor(c, OTT_I32, SEQUENCES, LENGTH);
     l->targets = open_tensor(c, OTT_I32, SEQUENCES, LENGTH);
     succeed(ott_tensor_write(l->tokens, token, SEQUENCES * LENGTH));
     succeed(ott_tensor_write(l->targets, token + 1, SEQUENCES * LENGTH));
-    ott_config_close(config);
+    ott_config_close(cfg);
 }
 
 static void close_loop(loop *l) {
@@ -224,7 +226,7 @@ static void a_generator_follows_its_model(void **state) {
     succeed(ott_convert_to_float8_training(l.m, NULL, NULL));
     train_step(&l);
 
-    char prompt[64];
+    char prompt[sizeof grown.text + 16];
     snprintf(prompt, sizeof prompt, "abcabc%sxyz", grown.text);
     o.prompt = prompt;
     succeed(ott_generate(c, NULL, &o, collect, &again));

@@ -7,6 +7,7 @@
 
 #include "api/sequence_layout.h"
 #include "run/inference.h"
+#include "train/trainer.h"
 
 /* The body of a model module. It must not be moved, because `options` points into `precision`. */
 typedef struct model_body {
