@@ -1,7 +1,7 @@
 /*
  * distill: trains a small model on a text and on the predictions of a larger one (Hinton et al. 2015). A run
  * trains the larger model, the teacher. A second run trains the student with a loss function of this program,
- * and generates a line of text from the student's weights after every 20 steps.
+ * and generates a line of text from the student's weights after every 40 steps.
  *
  *     cc distill.c $(pkg-config --cflags --libs ottava) -lm -o distill && ./distill [--section.key=value ...]
  *
@@ -40,17 +40,11 @@ static void write_text(void) {
 
 /* Opens a configuration: the shared arguments, then those of one model. */
 static ott_config *configure(ott_context *context, const char *const *more, int more_count) {
-    const char *arguments[MOST_ARGUMENTS] = {"--data.dataset_path=distill.txt",
-                                             "--train.seq_len=32",
-                                             "--train.batch_size=4",
-                                             "--train.max_steps=60",
-                                             "--optimizer.lr=5e-3",
-                                             "--scheduler.warmup_steps=5",
-                                             "--model.vocab_size=256",
-                                             "--model.n_heads=4",
-                                             "--checkpoint.interval=60",
-                                             "--checkpoint.load_path=auto",
-                                             "--metrics.peak_tflops=0.1"};
+    const char *arguments[MOST_ARGUMENTS] = {
+        "--data.dataset_path=distill.txt", "--train.seq_len=32",       "--train.batch_size=4",
+        "--train.max_steps=120",           "--optimizer.lr=5e-3",      "--scheduler.warmup_steps=5",
+        "--model.vocab_size=256",          "--model.n_heads=4",        "--checkpoint.interval=120",
+        "--checkpoint.load_path=auto",     "--metrics.peak_tflops=0.1"};
     int count = 11;
     ott_config *config;
     for (int i = 0; i < more_count && count < MOST_ARGUMENTS; i++) arguments[count++] = more[i];
@@ -73,7 +67,7 @@ static void open_teacher(teacher *t) {
     ott_config *config = configure(t->context, arguments, 3);
     CHECK(ott_train(t->context, config, NULL));
     CHECK(ott_model_open(t->context, config, &t->model));
-    CHECK(ott_checkpoint_load("distill_teacher/checkpoints/step-60", t->model, NULL));
+    CHECK(ott_checkpoint_load("distill_teacher/checkpoints/step-120", t->model, NULL));
     CHECK(ott_module_set_training(t->model, 0));
     ott_config_close(config);
 }
@@ -102,17 +96,18 @@ static void log_softmax(float x[VOCAB]) {
     for (int i = 0; i < VOCAB; i++) x[i] -= most + logf(sum);
 }
 
-/* The loss of a token is -sum(q log p). p: the student's probabilities. q: in training the mean of the
-   teacher's probabilities and of the target's, in an evaluation the target's. The gradient is p - q. */
-static float one_loss(float student[VOCAB], float teacher[VOCAB], int target, int training) {
+/* The loss of a token is -sum(q log p). p: the student's probabilities, from its logits x. q: in training the
+   mean of the teacher's probabilities, from its logits y, and of the target's; in an evaluation only the
+   target's. Replaces x by the gradient p - q. */
+static float one_loss(float x[VOCAB], float y[VOCAB], int target, int training) {
     float loss = 0;
-    log_softmax(student);
-    if (!training) return -student[target];
-    log_softmax(teacher);
+    log_softmax(x);
+    if (!training) return -x[target];
+    log_softmax(y);
     for (int i = 0; i < VOCAB; i++) {
-        float q = 0.5f * (i == target ? 1.0f : 0.0f) + 0.5f * expf(teacher[i]);
-        loss -= q * student[i];
-        student[i] = expf(student[i]) - q;
+        float q = 0.5f * (i == target ? 1.0f : 0.0f) + 0.5f * expf(y[i]);
+        loss -= q * x[i];
+        x[i] = expf(x[i]) - q;
     }
     return loss;
 }
@@ -148,8 +143,8 @@ static void print_text(void *user, const char *text) {
 static void show_progress(void *user, const ott_progress *p) {
     const student *s = user;
     ott_generate_options options;
-    if (p->step % 20 != 0) return;
-    printf("step %2lld: loss %.4f, text: ", (long long)p->step, p->loss);
+    if (p->step % 40 != 0) return;
+    printf("step %3lld: loss %.4f, text: ", (long long)p->step, p->loss);
     ott_generate_options_init(&options);
     options.prompt = "one ";
     options.max_tokens = 24;
