@@ -14,7 +14,8 @@
  *     ott_module_backward(module, dy, NULL);
  *     ott_optimizer_step(optimizer, NULL);
  *
- * Examples: examples/convert_toy.c, examples/autocast_block.c, examples/model_loop.c.
+ * Examples: examples/convert_toy.c, examples/autocast_block.c, examples/model_loop.c,
+ * examples/distill.c.
  *
  * Ownership: close every object with its ott_x_close. Closing NULL or a closed object does nothing. A
  * sequential owns its modules and closes them. Getters return borrowed objects and texts, valid as long as
@@ -240,6 +241,10 @@ OTT_API ott_status ott_model_open_options(ott_context *context, const ott_model_
  */
 OTT_API ott_status ott_model_loss(ott_module *model, const ott_tensor *tokens, const ott_tensor *targets,
                                   int64_t labels, double *loss);
+/* Makes ott_model_loss call your loss function (types.h); loss NULL: cross-entropy again. `user` is passed to
+   it. It computes on the host. For a loss on the device, call ott_module_forward and ott_module_backward.
+   OTT_ERR_CONFIG if train.loss_fn is chunked_cross_entropy or train.z_loss_weight is not 0. */
+OTT_API ott_status ott_model_set_loss(ott_module *model, ott_loss_fn loss, void *user);
 
 /* Progress of training since its first step. Checkpoints save and restore it. */
 typedef struct ott_model_counters {

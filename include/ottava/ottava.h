@@ -76,20 +76,32 @@ typedef struct ott_progress {
     double seconds_left;      /* estimated seconds until the end of the run */
 } ott_progress;
 
-/* Called after every step, on the thread that called ott_train. */
+/* Called after every step, on the thread that called ott_train. It may generate from the run's model
+   (ott_generate). */
 typedef void (*ott_progress_fn)(void *user, const ott_progress *progress);
 
 typedef struct ott_train_options {
     size_t struct_size;
     ott_progress_fn progress; /* NULL: none */
-    void *user;               /* passed to progress and work */
+    void *user;               /* passed to progress, work and loss */
     ott_work_fn work;         /* called after each micro-batch if a step has several; NULL: none */
+    /* Your loss function; NULL: train.loss_fn. It is called for every micro-batch of training and validation,
+       on each rank for the rank's own rows; in a pipeline only on the ranks of the last stage. */
+    ott_loss_fn loss;
 } ott_train_options;
 
 OTT_API void ott_train_options_init(ott_train_options *options);
-/* Trains with this configuration until train.max_steps or ott_stop. Writes the run folder: config.toml,
-   metrics.jsonl, summary.json, checkpoints. OTT_ERR_DIVERGED after too many steps in a row whose loss or
-   gradient is not finite. options may be NULL. */
+/*
+ * Trains with this configuration until train.max_steps or ott_stop. Writes the run folder: config.toml,
+ * metrics.jsonl, summary.json, checkpoints. A step whose loss or gradient is not finite changes no parameter.
+ * Its micro-batches then run again, also with your loss function, to find the first value that is not finite.
+ * OTT_ERR_DIVERGED after too many such steps in a row. options may be NULL.
+ *
+ * With your loss function: OTT_ERR_CONFIG if train.loss_fn is chunked_cross_entropy or train.z_loss_weight is
+ * not 0. OTT_ERR_UNSUPPORTED with tensor or context parallelism (distributed.tp, distributed.cp), which
+ * divide the vocabulary or the sequences over ranks. Micro-batches take more memory, because the logits of
+ * all tokens are stored in fp32. Steps are not captured as CUDA graphs.
+ */
 OTT_API ott_status ott_train(ott_context *context, ott_config *config, const ott_train_options *options);
 
 /* ---- generation ---- */
@@ -129,6 +141,8 @@ typedef struct ott_generate_options {
        ("--float8.recipe_name=block"): keys of [float8], train.mixed_precision and train.seq_len. */
     const char *const *settings;
     int setting_count;
+    /* An open model (ott_model_open), instead of `run`; see ott_generate. NULL: none. */
+    ott_module *model;
 } ott_generate_options;
 
 OTT_API void ott_generate_options_init(ott_generate_options *options);
@@ -143,6 +157,15 @@ OTT_API void ott_generate_options_init(ott_generate_options *options);
  * The model's window is train.seq_len tokens; for a Hugging Face folder 2048, or its context length if that
  * is shorter. If a prompt is longer, only its end is used. When the text fills the window, the older half is
  * dropped and the rest is computed again.
+ *
+ * To generate during training, give NULL for `run`. The model is options->model, or without it the model of
+ * the run that is calling its progress callback. The call uses the weights as they are now, in the precision
+ * and on the device of the training. It changes nothing that later steps depend on. Generate between steps:
+ * with a model of your own, before the first forward of a step. The memory of the passes and of the keys and
+ * values is freed at the end of the call. OTT_ERR_ARGUMENT for the options device, threads, precision,
+ * precision_name, settings and base, which have no effect on an open model, and for a model of your own
+ * inside a callback. OTT_ERR_UNSUPPORTED if ranks divide the run's model (distributed.dp_shard, ep, tp, cp,
+ * pp).
  */
 OTT_API ott_status ott_generate(ott_context *context, const char *run, const ott_generate_options *options,
                                 ott_text_fn write, void *user);
@@ -150,7 +173,9 @@ OTT_API ott_status ott_generate(ott_context *context, const char *run, const ott
 /* A model that stays open, with the text so far, for a text or a chat that grows in turns. */
 typedef struct ott_generator ott_generator;
 
-/* Arguments as in ott_generate; options may be NULL, and their prompt is not used. */
+/* Arguments as in ott_generate; options may be NULL, and their prompt is not used. With options->model each
+   continuation uses the weights as they are then, and computes the text so far again. The model may be closed
+   before the generator. run NULL without options->model is OTT_ERR_ARGUMENT. */
 OTT_API ott_status ott_generator_open(ott_context *context, const char *run,
                                       const ott_generate_options *options, ott_generator **out);
 /* Closes the generator. Does nothing inside a callback of ott_generator_continue (see ott_error_text). */

@@ -1,6 +1,7 @@
 /*
- * ottava/types.h: status codes, number formats and log levels, for the public API and the library itself.
- * Each list is an X-macro, so that an enum and its texts always agree. Compiles as C11 and as C++17.
+ * ottava/types.h: status codes, number formats, log levels and loss functions, for the public API and the
+ * library itself. Each list is an X-macro, so that an enum and its texts always agree. Compiles as C11 and as
+ * C++17.
  */
 #ifndef OTTAVA_TYPES_H
 #define OTTAVA_TYPES_H
@@ -64,6 +65,28 @@ typedef enum ott_log_level {
     OTT_LOG_MAP(X)
 #undef X
 } ott_log_level;
+
+/* A micro-batch for a loss function. It has T = sequences * length tokens, one sequence after the other. All
+   arrays are in host memory, belong to the library, and are valid during the call. */
+typedef struct ott_loss_batch {
+    int64_t sequences, length, vocab;
+    const int32_t *token;    /* [T] token ids that the model read */
+    const int32_t *target;   /* [T] the token to predict; negative: none, the token does not count */
+    const int32_t *position; /* [T] position in its document; each document starts with 0 */
+    int training;            /* 1: a training pass; 0: an evaluation, which needs no gradient */
+    /* [T, vocab]. Input: the logits, after the model's multiplier and softcap. In training the function
+       replaces them by the gradient of the sum of `loss`, for every token, also for those without target. */
+    float *logits;
+    float *loss; /* [T] output: the loss of each token in nats; all 0 before the call */
+} ott_loss_batch;
+
+/*
+ * Your loss function, in place of cross-entropy. Called on the thread that made the call that trains, once
+ * per micro-batch, in their order. It may call the library as any callback may. A status other than OTT_OK
+ * ends that call with this status. The library adds up the losses of all tokens of a step and divides the sum
+ * by the number of targets that count. It divides the gradients by the same number.
+ */
+typedef ott_status (*ott_loss_fn)(void *user, const ott_loss_batch *batch);
 
 #ifdef __cplusplus
 }

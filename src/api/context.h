@@ -30,7 +30,9 @@ struct ott_context {
     pid_t process;            /* the process that opened the context */
     int threads;              /* CPU threads of the device; 0: one per core */
     char *device_name;        /* name that backend_open gets; NULL: "auto" */
-    struct device *device;    /* device of all objects; NULL until an object needs it (api_device) */
+    /* the model of the run that calls its progress callback; NULL outside of this callback */
+    const struct live_model *live;
+    struct device *device; /* device of all objects; NULL until an object needs it (api_device) */
     /* plan for ops that run immediately, without recording; NULL if `device` is NULL */
     struct plan *plan;
     struct closed_handles *closed; /* [HANDLE_KINDS]; NULL until the first handle is opened */

@@ -1,11 +1,12 @@
 /* api/generate: generates text with a trained model. */
 #include "generate/generate.h"
-#include "api/handle.h"
+#include "api/module/model.h"
 #include "base/pool.h"
 
 struct ott_generator {
     handle base;
     text_generator *inside;
+    ott_module *model; /* borrowed open model; NULL: a saved model */
 };
 
 void ott_generate_options_init(ott_generate_options *options) {
@@ -53,41 +54,87 @@ static ott_status check_generate_options(const ott_generate_options *o) {
     return OTT_OK;
 }
 
+/* ---- where the model comes from ---- */
+
+/* An open model has its device and precision already. */
+static ott_status check_live_options(const ott_generate_options *o, const char *function) {
+    const char *given = o->precision || o->precision_name ? "precision"
+                        : o->setting_count > 0            ? "settings"
+                        : o->base                         ? "base"
+                        : o->device                       ? "device"
+                        : o->threads > 0                  ? "threads"
+                                                          : NULL;
+    if (!given) return OTT_OK;
+    return status_fail(OTT_ERR_ARGUMENT, "%s: %s has no effect on a model that is open already: leave it out",
+                       function, given);
+}
+
+/* Checks that exactly one source is given: a path, options.model, or the run that called the callback. */
+static ott_status check_source(ott_context *context, const char *run, const ott_generate_options *o,
+                               const char *function) {
+    if (run && o->model)
+        return status_fail(OTT_ERR_ARGUMENT, "%s: run and options.model are both given: give one", function);
+    if (run) return OTT_OK;
+    TRY(check_live_options(o, function));
+    if (!o->model) return context->live ? OTT_OK : api_require(NULL, function, "run");
+    TRY(module_model_check(o->model, function, "options.model"));
+    return handle_check_in(o->model, HANDLE_MODULE, context, function, "options.model");
+}
+
+/* Sets *live to the open model; m NULL if `run` is given. */
+static ott_status find_live(ott_context *context, const char *run, ott_module *m, live_model *live) {
+    *live = run || m ? (live_model){0} : *context->live;
+    return m ? module_model_live(m, live) : OTT_OK;
+}
+
+/* ---- the calls ---- */
+
 static ott_status read_generate_options(const ott_generate_options *given, ott_generate_options *o) {
     ott_generate_options_init(o);
     TRY(api_read_options(given, o, sizeof *o, "ott_generate_options"));
     return check_generate_options(o);
 }
 
+static ott_status generate_once(ott_context *context, const char *run, const ott_generate_options *o,
+                                ott_text_fn write, void *user) {
+    live_model live;
+    TRY(find_live(context, run, o->model, &live));
+    return generate_run(context->account, &context->log, run, run ? NULL : &live, o, write, user);
+}
+
 ott_status ott_generate(ott_context *context, const char *run, const ott_generate_options *options,
                         ott_text_fn write, void *user) {
     ott_generate_options o;
-    API_REQUIRE_BOTH(context, run);
-    API_REQUIRE(options);
+    API_REQUIRE_BOTH(context, options);
     API_REQUIRE_CALL(write);
     TRY(read_generate_options(options, &o));
+    TRY(check_source(context, run, &o, __func__));
     if (!o.prompt || !*o.prompt)
         return status_fail(OTT_ERR_ARGUMENT, "the prompt is empty: give it at least one character");
-    return API_INSIDE(context, generate_run(context->account, &context->log, run, &o, write, user));
+    return API_INSIDE(context, generate_once(context, run, &o, write, user));
 }
 
 static ott_status open_inside(ott_context *context, const char *run, const ott_generate_options *o,
                               ott_generator **out) {
     text_generator *inside;
-    TRY(generate_open(context->account, &context->log, run, o, &inside));
+    live_model live;
+    TRY(find_live(context, run, o->model, &live));
+    TRY(generate_open(context->account, &context->log, run, run ? NULL : &live, o, &inside));
     ott_status status = handle_open(context, HANDLE_GENERATOR, sizeof(ott_generator), out);
     if (status != OTT_OK) return generate_close(inside), status;
     (*out)->inside = inside;
+    (*out)->model = o->model;
     return OTT_OK;
 }
 
 ott_status ott_generator_open(ott_context *context, const char *run, const ott_generate_options *options,
                               ott_generator **out) {
     ott_generate_options o;
-    API_REQUIRE_BOTH(context, run);
-    API_REQUIRE(out);
+    API_REQUIRE_BOTH(context, out);
     *out = NULL;
     TRY(read_generate_options(options, &o));
+    if (!o.model) API_REQUIRE(run); /* the model of a run is closed before the generator */
+    TRY(check_source(context, run, &o, __func__));
     return API_INSIDE(context, open_inside(context, run, &o, out));
 }
 
@@ -101,13 +148,23 @@ void ott_generator_close(ott_generator *generator) {
     api_leave(context);
 }
 
+static ott_status continue_inside(ott_generator *g, const char *text, ott_text_fn write, void *user) {
+    live_model now;
+    if (g->model) {
+        TRY(module_model_check(g->model, "ott_generator_continue", "the generator's model"));
+        TRY(module_model_live(g->model, &now));
+        TRY(generate_refresh(g->inside, &now));
+    }
+    return generate_continue(g->inside, text, write, user);
+}
+
 ott_status ott_generator_continue(ott_generator *generator, const char *text, ott_text_fn write, void *user) {
     API_HANDLE(generator, GENERATOR);
     API_REQUIRE(text);
     API_REQUIRE_CALL(write);
     TRY(handle_enter_exclusive(&generator->base, __func__));
     generator->base.busy = true;
-    ott_status status = generate_continue(generator->inside, text, write, user);
+    ott_status status = continue_inside(generator, text, write, user);
     generator->base.busy = false;
     return api_left(generator->base.context, status);
 }

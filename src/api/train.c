@@ -13,8 +13,13 @@ ott_status ott_train(ott_context *context, ott_config *configuration, const ott_
     ott_train_options_init(&o);
     TRY(api_read_options(options, &o, sizeof o, "ott_train_options"));
     TRY(handle_enter_exclusive(&configuration->handle, __func__));
-    const train_hooks hooks = {
-        .progress = o.progress, .work = o.work, .user = o.user, .stop = api_must_stop, .stop_user = context};
+    const train_hooks hooks = {.progress = o.progress,
+                               .work = o.work,
+                               .user = o.user,
+                               .loss = {o.loss, o.user},
+                               .live = &context->live,
+                               .stop = api_must_stop,
+                               .stop_user = context};
     ott_status status = OTT_OK;
     configuration->handle.busy = true;
     if (configuration->changed)

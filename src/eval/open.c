@@ -98,7 +98,7 @@ ott_status eval_model_open(device *d, eval_model *e) {
 
 void eval_model_close(eval_model *e) {
     if (!e->account) return;
-    if (e->m) model_slot_close(e->m, e->slot);
+    if (e->device) model_slot_close(e->device, e->slot);
     plan_destroy(e->plan);
     device_release(e->device, e->arena);
     device_release(e->device, e->device_block);

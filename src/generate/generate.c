@@ -18,6 +18,7 @@ struct text_generator {
     const logger *log;
     arena *strings; /* memory of the copied options */
     ott_generate_options options;
+    live_model live; /* the model that is open for training; m NULL: the generator owns device, m and cfg */
     config *cfg;
     inference_plan plan;
     device *device;
@@ -87,6 +88,19 @@ static ott_status open_generator_model(text_generator *g, const char *checkpoint
     return model_cache_open(g->m, g->log, window, &g->cache);
 }
 
+ott_status generate_refresh(text_generator *g, const live_model *now) {
+    g->live = *now;
+    g->cfg = now->cfg;
+    g->m = now->m;
+    g->device = now->m->device;
+    model_cache_close(g->cache);
+    g->cache = NULL;
+    TRY(inference_check_live(now));
+    TRY(model_cache_open(g->m, g->log, g->cfg->train.seq_len, &g->cache));
+    model_cache_set_step(g->cache, now->step);
+    return OTT_OK;
+}
+
 static ott_status open_codec(text_generator *g, const char *run, const char *checkpoint) {
     char own[PATH_MAX];
     data_tokenizer_path(g->cfg, own);
@@ -116,11 +130,11 @@ static ott_status open_chat(text_generator *g, const char *run) {
     return g->messages ? OTT_OK : status_fail(OTT_ERR_MEMORY, "out of memory for a conversation");
 }
 
-static ott_status open_generator_parts(text_generator *g, const char *run) {
-    char *checkpoint;
-    TRY(inference_find(g->account, run, g->options.base, 0, &g->cfg, &checkpoint));
+static ott_status open_generator_parts(text_generator *g, const char *run, const live_model *live) {
+    char *checkpoint = NULL;
     ott_status status = OTT_OK;
-    TRY_OUT(open_generator_model(g, checkpoint));
+    if (!live) TRY(inference_find(g->account, run, g->options.base, 0, &g->cfg, &checkpoint));
+    TRY_OUT(live ? generate_refresh(g, live) : open_generator_model(g, checkpoint));
     TRY_OUT(open_codec(g, run, checkpoint));
     TRY_OUT(open_chat(g, run));
     TRY_OUT(sampler_open(g->account, &g->options, g->m->options.vocab, g->codec.choices, &g->sampler));
@@ -130,7 +144,7 @@ out:
     return status;
 }
 
-ott_status generate_open(mem *account, const logger *log, const char *run,
+ott_status generate_open(mem *account, const logger *log, const char *run, const live_model *live,
                          const ott_generate_options *options, text_generator **out) {
     text_generator *g;
     TRY(mem_alloc(account, MEM_OTHER, sizeof(text_generator), "generator", &g));
@@ -139,7 +153,7 @@ ott_status generate_open(mem *account, const logger *log, const char *run,
     g->text.account = g->piece.account = g->answer.account = g->stop.held.account = account;
     g->codec.account = g->sampler.account = account;
     ott_status status = copy_options(g, options);
-    if (status == OTT_OK) status = open_generator_parts(g, run);
+    if (status == OTT_OK) status = open_generator_parts(g, live ? "the open model" : run, live);
     if (status != OTT_OK) return generate_close(g), status;
     return *out = g, OTT_OK;
 }
@@ -155,16 +169,18 @@ static void log_work(const text_generator *g) {
 
 void generate_close(text_generator *g) {
     if (!g) return;
-    if (g->chosen > 0) log_work(g);
+    if (g->chosen > 0 && g->cache) log_work(g);
     mem *account = g->account;
     sampler_close(&g->sampler);
     chat_close(g->template);
     json_decref(g->messages);
     text_codec_close(&g->codec);
     model_cache_close(g->cache);
-    model_close(g->m);
-    device_close(g->device);
-    config_close(g->cfg);
+    if (!g->live.m) {
+        model_close(g->m);
+        device_close(g->device);
+        config_close(g->cfg);
+    }
     tokenizer_ids_free(&g->text);
     str_free(&g->piece);
     str_free(&g->answer);
@@ -308,14 +324,19 @@ ott_status generate_continue(text_generator *g, const char *text, ott_text_fn wr
     return g->template ? answer_turn(g, write, user) : add_tokens(g, write, user);
 }
 
-ott_status generate_run(mem *account, const logger *log, const char *run, const ott_generate_options *options,
-                        ott_text_fn write, void *user) {
+static ott_status continue_prompt(text_generator *g, ott_text_fn write, void *user, const char *prompt) {
+    TRY(g->template ? take_turn(g, prompt) : take_text(g, prompt));
+    if (!g->template) write(user, prompt); /* written only now, because encoding the prompt may fail */
+    return add_tokens(g, write, user);
+}
+
+ott_status generate_run(mem *account, const logger *log, const char *run, const live_model *live,
+                        const ott_generate_options *options, ott_text_fn write, void *user) {
     text_generator *g;
-    TRY(generate_open(account, log, run, options, &g));
-    ott_status status = g->template ? take_turn(g, options->prompt) : take_text(g, options->prompt);
-    if (status == OTT_OK && !g->template)
-        write(user, options->prompt); /* written only now, because encoding the prompt may fail */
-    if (status == OTT_OK) status = add_tokens(g, write, user);
+    TRY(generate_open(account, log, run, live, options, &g));
+    ott_status status = inference_use_average(&g->live, true);
+    if (status == OTT_OK) status = continue_prompt(g, write, user, options->prompt);
+    ott_status restored = inference_use_average(&g->live, false);
     generate_close(g);
-    return status;
+    return status == OTT_OK ? restored : status;
 }

@@ -142,7 +142,7 @@ void model_cache_close(model_cache *c) {
     device_release(c->device, c->keys);
     device_release(c->device, c->device_staging);
     device_release(c->device, c->device_logits);
-    model_slot_close(c->m, c->slot);
+    model_slot_close(c->device, c->slot);
     mem_free(account, c->layers);
     mem_free(account, c->staging);
     mem_free(account, c);
@@ -155,6 +155,10 @@ int64_t model_cache_length(const model_cache *c) {
 }
 int64_t model_cache_capacity(const model_cache *c) {
     return c->capacity;
+}
+
+void model_cache_set_step(model_cache *c, int64_t step) {
+    c->cx.step = step;
 }
 
 void model_cache_truncate(model_cache *c, int64_t length) {

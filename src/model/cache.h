@@ -19,12 +19,14 @@
 typedef struct model_cache model_cache;
 
 /* Opens a cache for at most `capacity` tokens. The model must be converted, and its rotary tables must have
-   at least `capacity` rows. Do not convert the model again before model_cache_close. The first call of
-   model_cache_extend computes the weights in the GEMMs' formats. `log` is borrowed. */
+   at least `capacity` rows. Close the cache before the model is converted again or its weights change. The
+   first call of model_cache_extend computes the weights in the GEMMs' formats. `log` is borrowed. */
 ott_status model_cache_open(model *m, const logger *log, int64_t capacity, model_cache **out);
-void model_cache_close(model_cache *c); /* call it before model_close; c may be NULL */
+void model_cache_close(model_cache *c); /* may be called after model_close; c may be NULL */
 int64_t model_cache_length(const model_cache *c);
 int64_t model_cache_capacity(const model_cache *c);
+/* Sets the number of training steps of the weights (exec.step); 0 without this call. Call it first. */
+void model_cache_set_step(model_cache *c, int64_t step);
 /* Removes all tokens from position `length` on. */
 void model_cache_truncate(model_cache *c, int64_t length);
 /* Appends tokens[count] within the capacity. Writes the last token's logits[vocab] in fp32 to the host. */

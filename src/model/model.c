@@ -353,6 +353,7 @@ void model_close(model *m) {
     device *d = m->device;
     int at = 0;
     for (linear *l; (l = model_next_linear(m, &at));) weight_release(&l->source, d);
+    loss_release(&m->loss, d);
     store_close(&m->store, d);
     delayed_store_release(&m->delayed, d);
     balance_close(m);

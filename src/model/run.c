@@ -14,8 +14,8 @@ ott_status model_slot_open(const model *m, model_slot **out) {
     return mem_alloc(m->device->account, MEM_OTHER, bytes, "slot of a micro-batch", out);
 }
 
-void model_slot_close(const model *m, model_slot *slot) {
-    mem_free(m->device->account, slot);
+void model_slot_close(const device *d, model_slot *slot) {
+    mem_free(d->account, slot);
 }
 
 /* ---- which uses (rowwise, columnwise) of a unit's weights a pass needs ---- */
@@ -195,22 +195,26 @@ static ott_status close_head_gradients(exec *cx, model *m, model_slot *slot, con
     return store_reduce_gradients(cx, &m->store, model_last_unit(m));
 }
 
-static ott_status loss_and_gradient(exec *cx, model *m, model_slot *slot, const tensor *target,
+static ott_status loss_and_gradient(exec *cx, model *m, model_slot *slot, const loss_input *in,
                                     const tensor *grad_scale, const tensor *losses, activation *g) {
     tensor dfinal;
     plan_buffer buffer;
     TRY(open_head_gradients(cx, m, slot, &dfinal, &buffer));
-    TRY(loss_forward(cx, &m->loss, &slot->final, target, grad_scale, losses, &dfinal));
+    TRY(loss_forward(cx, &m->loss, &slot->final, in, grad_scale, losses, &dfinal));
     return close_head_gradients(cx, m, slot, &dfinal, &buffer, g);
 }
 
 ott_status model_loss(exec *cx, model *m, model_slot *slot, const batch *b, const tensor *grad_scale,
                       const tensor *losses, activation *grad) {
-    tensor target = model_own_tokens(m, b->target), own = model_own_tokens(m, *losses);
+    const loss_input in = {.target = model_own_tokens(m, b->target),
+                           .token = b->token,
+                           .position = b->at.position,
+                           .length = b->length};
+    tensor own = model_own_tokens(m, *losses);
     if (grad_scale)
-        TRY(loss_and_gradient(cx, m, slot, &target, grad_scale, &own, grad));
+        TRY(loss_and_gradient(cx, m, slot, &in, grad_scale, &own, grad));
     else
-        TRY(loss_forward(cx, &m->loss, &slot->final, &target, NULL, &own, NULL));
+        TRY(loss_forward(cx, &m->loss, &slot->final, &in, NULL, &own, NULL));
     return close_final(cx, m, slot);
 }
 

@@ -20,7 +20,7 @@ typedef struct batch {
 /* The tensors that forward keeps for backward: one slot for each in-flight micro-batch. */
 typedef struct model_slot model_slot;
 ott_status model_slot_open(const model *m, model_slot **out);
-void model_slot_close(const model *m, model_slot *slot);
+void model_slot_close(const device *d, model_slot *slot); /* d: the model's device; slot may be NULL */
 
 /* Returns the elements of a micro-batch's vector[T] that are of this rank's tokens (context parallelism). */
 tensor model_own_tokens(const model *m, tensor of_all);

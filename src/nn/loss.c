@@ -1,4 +1,4 @@
-/* nn/loss: chunked output head and cross-entropy. */
+/* nn/loss: the output head, and cross-entropy in chunks. */
 #include "nn/loss.h"
 
 ott_status loss_connect(loss_head *h, activation_specs *input) {
@@ -41,8 +41,17 @@ ott_status loss_backward(exec *cx, loss_head *h, const activation *x, const tens
     return backward_head(cx, h, x, g, dx);
 }
 
+/* ---- rows of cross-entropy ---- */
+
+static ott_status run_cross_entropy(exec *cx, loss_head *h, const loss_input *in,
+                                    const cross_entropy_args *a) {
+    (void)h, (void)in;
+    return op_cross_entropy(cx, a);
+}
+
 /* Cross-entropy with tensor parallelism: each rank has the logits of a part of the vocabulary. */
-static ott_status cross_entropy_of_parts(exec *cx, const loss_head *h, const cross_entropy_args *a) {
+static ott_status run_parts(exec *cx, loss_head *h, const loss_input *in, const cross_entropy_args *a) {
+    (void)in;
     const parameter *weight = h->head.weight;
     group *ranks = h->head.ranks.group;
     int64_t before = weight->local.row, after = weight->rows - before - weight->local.rows;
@@ -68,6 +77,16 @@ static ott_status cross_entropy_of_parts(exec *cx, const loss_head *h, const cro
     return plan_close(cx->plan, &buffer);
 }
 
+static const loss_kind cross_entropy = {.run = run_cross_entropy, .quantizes = true},
+                       cross_entropy_of_parts = {.run = run_parts, .quantizes = true};
+
+static const loss_kind *kind_of(const loss_head *h) {
+    if (h->caller.function) return &loss_of_caller;
+    return h->head.ranks.group ? &cross_entropy_of_parts : &cross_entropy;
+}
+
+/* ---- chunks ---- */
+
 /* Copies the logits if there is a softcap: its backward reads them, but cross-entropy overwrites them. */
 static ott_status copy_logits(exec *cx, const loss_head *h, const tensor *logits, tensor *copy,
                               plan_buffer *buffer) {
@@ -79,11 +98,15 @@ static ott_status copy_logits(exec *cx, const loss_head *h, const tensor *logits
 
 /* Vectors with one element per token, for all tokens of a pass or for one chunk. */
 typedef struct token_values {
-    tensor target, losses, z; /* z: logsumexp(logits)^2 of each token; data NULL: not recorded */
+    loss_input in;
+    tensor losses, z; /* z: logsumexp(logits)^2 of each token; data NULL: not recorded */
 } token_values;
 
+/* The range of a chunk of cross-entropy, or all tokens. */
 static token_values token_range(const token_values *all, int64_t first, int64_t count) {
-    return (token_values){.target = tensor_columns(all->target, first, count),
+    loss_input in = all->in;
+    in.target = tensor_columns(in.target, first, count);
+    return (token_values){.in = in,
                           .losses = tensor_columns(all->losses, first, count),
                           .z = all->z.data ? tensor_columns(all->z, first, count) : (tensor){0}};
 }
@@ -93,6 +116,7 @@ static ott_status chunk_forward(exec *cx, loss_head *h, const activation *x, con
     activation logits;
     tensor copy;
     plan_buffer copy_buffer = PLAN_NONE;
+    const loss_kind *kind = kind_of(h);
     /* true: there is no multiplier and no softcap between head and loss */
     bool is_direct = !is_multiplied(h) && h->softcap == 0;
     TRY(activation_open(cx, "logits", x->t.dtype, x->t.rows, h->head.out, grad_scale ? &h->grad_specs : NULL,
@@ -101,13 +125,13 @@ static ott_status chunk_forward(exec *cx, loss_head *h, const activation *x, con
     TRY(exec_hook(cx, h->head.name, "logits", &logits.t));
     if (grad_scale) TRY(copy_logits(cx, h, &logits.t, &copy, &copy_buffer));
     const cross_entropy_args loss = {.logits = &logits.t,
-                                     .target = &values->target,
+                                     .target = &values->in.target,
                                      .grad_scale = grad_scale,
                                      .loss = &values->losses,
                                      .z = values->z.data ? &values->z : NULL,
-                                     .q = is_direct ? activation_fused(&logits) : NULL,
+                                     .q = is_direct && kind->quantizes ? activation_fused(&logits) : NULL,
                                      .z_weight = h->z_weight};
-    TRY(h->head.ranks.group ? cross_entropy_of_parts(cx, h, &loss) : op_cross_entropy(cx, &loss));
+    TRY(kind->run(cx, h, &values->in, &loss));
     if (grad_scale && loss.q)
         TRY(backward_head(cx, h, x, &logits, dx));
     else if (grad_scale)
@@ -118,8 +142,9 @@ static ott_status chunk_forward(exec *cx, loss_head *h, const activation *x, con
 
 static ott_status run_chunks(exec *cx, loss_head *h, const activation *x, const token_values *values,
                              const tensor *grad_scale, const tensor *dx) {
-    for (int64_t first = 0; first < x->t.rows; first += h->chunk) {
-        int64_t count = x->t.rows - first < h->chunk ? x->t.rows - first : h->chunk;
+    int64_t chunk = kind_of(h)->takes_all ? x->t.rows : h->chunk;
+    for (int64_t first = 0; first < x->t.rows; first += chunk) {
+        int64_t count = x->t.rows - first < chunk ? x->t.rows - first : chunk;
         activation part;
         TRY(activation_rows(x, first, count, &part));
         token_values part_values = token_range(values, first, count);
@@ -129,12 +154,12 @@ static ott_status run_chunks(exec *cx, loss_head *h, const activation *x, const 
     return OTT_OK;
 }
 
-ott_status loss_forward(exec *cx, loss_head *h, const activation *x, const tensor *target,
+ott_status loss_forward(exec *cx, loss_head *h, const activation *x, const loss_input *in,
                         const tensor *grad_scale, const tensor *losses, const tensor *dx) {
     const tensor_ranks *ranks = &h->head.ranks;
     activation all;
     partial_sum sum = {0};
-    token_values values = {.target = *target, .losses = *losses};
+    token_values values = {.in = *in, .losses = *losses};
     plan_buffer z_buffer = PLAN_NONE;
     bool adds_z = h->z.data && grad_scale;
     TRY(tensor_ranks_gather(cx, ranks, "gathered head input", &h->input_specs, x, &all));

@@ -225,3 +225,29 @@ ott_status inference_open(const inference_plan *p, device *d, int64_t positions,
         model_close(m);
     return status;
 }
+
+/* ---- models that are open for training ---- */
+
+ott_status inference_check_live(const live_model *l) {
+    const model_options *o = &l->m->options;
+    const struct {
+        const char *key;
+        const group *ranks;
+    } parts[] = {{"dp_shard", o->shard_ranks},
+                 {"ep", o->expert_ranks},
+                 {"tp", o->tensor_ranks},
+                 {"cp", o->context_ranks},
+                 {"pp", o->stage_ranks}};
+    for (size_t i = 0; i < sizeof parts / sizeof *parts; i++)
+        if (parts[i].ranks && parts[i].ranks->size > 1)
+            return status_fail(
+                OTT_ERR_UNSUPPORTED,
+                "distributed.%s = %d divides the model over ranks, so that no rank can generate "
+                "on its own: generate with a checkpoint of the run",
+                parts[i].key, parts[i].ranks->size);
+    return OTT_OK;
+}
+
+ott_status inference_use_average(const live_model *l, bool average) {
+    return l->trainer ? trainer_use_average(l->trainer, average) : OTT_OK;
+}

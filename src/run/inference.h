@@ -1,6 +1,6 @@
 /* run/inference: opens a trained model for forward passes only; used by generation, evaluation and export.
    First find the model's configuration, which the caller may change, then read it into a plan, then open the
-   model with its weights. */
+   model with its weights. A live_model is open for training already. */
 #ifndef RUN_INFERENCE_H
 #define RUN_INFERENCE_H
 
@@ -48,5 +48,19 @@ ott_status inference_choose(mem *account, config *cfg, const char *checkpoint, c
    loader's messages and may be NULL. Close with model_close. *out is not set on failure. */
 ott_status inference_open(const inference_plan *p, device *d, int64_t positions, const logger *log,
                           model **out);
+
+/* A model that is open for training, between two steps. All pointers are borrowed. */
+typedef struct live_model {
+    config *cfg;
+    model *m;
+    struct trainer *trainer; /* the trainer of a run; NULL: a model without one */
+    int64_t step;            /* steps done: exec.step of a pass with the current weights */
+} live_model;
+
+/* OTT_ERR_UNSUPPORTED if this rank has only a part of the weights. */
+ott_status inference_check_live(const live_model *l);
+/* Before and after passes: gives a run's model the averaged weights of a schedule-free optimizer, or the
+   training weights again, as for a checkpoint. */
+ott_status inference_use_average(const live_model *l, bool average);
 
 #endif

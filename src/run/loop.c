@@ -98,7 +98,10 @@ static ott_status handle_nonfinite(run *r, const step_result *s) {
     TRY(trainer_find_nonfinite(r->trainer, where));
     if (!where[0])
         snprintf(where, sizeof where, "%s%s",
-                 *gradient ? "gradient of " : "the gradient norm (every module is finite)", gradient);
+                 *gradient           ? "gradient of "
+                 : isfinite(s->loss) ? "the gradient norm (every module is finite)"
+                                     : "the loss (every module is finite)",
+                 gradient);
     if (isfinite(s->loss))
         log_warning(r->log,
                     "NaN/Inf gradient%s%s at step %lld (consecutive=%lld, loss=%.4f): step skipped, first "
@@ -116,8 +119,7 @@ static ott_status handle_nonfinite(run *r, const step_result *s) {
     return status_fail(
         OTT_ERR_DIVERGED,
         "too many consecutive NaNs: %lld steps in a row (loss %g at step %lld, first non-finite value: %s); "
-        "lower "
-        "optimizer.lr, lengthen scheduler.warmup_steps, or continue from an earlier checkpoint",
+        "lower optimizer.lr, lengthen scheduler.warmup_steps, or continue from an earlier checkpoint",
         (long long)state->nan_steps, loss, (long long)state->step, where);
 }
 
@@ -125,6 +127,9 @@ static void report_progress(const run *r, const step_result *s, double learning_
     if (!r->hooks->progress || !process_group_is_leader(&r->process_group)) return;
     double rate = progress_tokens_per_second(&r->progress);
     int64_t left = r->cfg->train.max_steps - r->trainer->run.step;
+    const live_model own = {r->cfg, r->trainer->m, r->trainer, r->trainer->run.step},
+                     *before = r->hooks->live ? *r->hooks->live : NULL;
+    if (r->hooks->live) *r->hooks->live = &own;
     r->hooks->progress(r->hooks->user,
                        &(ott_progress){.step = r->trainer->run.step,
                                        .max_steps = r->cfg->train.max_steps,
@@ -134,6 +139,7 @@ static void report_progress(const run *r, const step_result *s, double learning_
                                        .grad_norm = s->grad_norm,
                                        .tokens_per_second = rate,
                                        .seconds_left = rate > 0 ? (double)(left * s->tokens) / rate : NAN});
+    if (r->hooks->live) *r->hooks->live = before;
 }
 
 static void report_micro_batch(void *user, int64_t done, int64_t total) {

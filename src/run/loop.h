@@ -5,11 +5,14 @@
 #include "base/log.h"
 #include "config/config.h"
 #include "ottava/ottava.h"
+#include "run/inference.h"
 
 typedef struct train_hooks {
     ott_progress_fn progress; /* called after every step; NULL: none */
     ott_work_fn work;         /* called after every micro-batch if a step has several; NULL: none */
-    void *user;
+    void *user;               /* passed to progress and work */
+    caller_loss loss;         /* function NULL: cross-entropy */
+    const live_model **live;  /* set to the run's model while progress is called; NULL: not needed */
     bool (*stop)(void *user); /* polled often; true: save the last complete step and end; NULL: never */
     void *stop_user;
 } train_hooks;

@@ -46,6 +46,20 @@ static ott_status collect_errors(run *r) {
     return config_collect(r->cfg, hub_name_check(r->cfg, "data.tokenizer_path", r->cfg->data.tokenizer_path));
 }
 
+/* Checks that the run can call the caller's loss function. */
+static ott_status check_loss(const run *r) {
+    const int64_t *size = r->process_group.mesh.size;
+    if (!r->hooks->loss.function) return OTT_OK;
+    TRY(run_check_caller_loss(r->cfg));
+    if (size[MESH_TP] == 1 && size[MESH_CP] == 1) return OTT_OK;
+    return status_fail(
+        OTT_ERR_UNSUPPORTED,
+        "distributed.tp = %lld, distributed.cp = %lld: a loss function of the caller needs the "
+        "logits of the full vocabulary and of full sequences on one rank, but tp divides the "
+        "vocabulary and cp the sequences: set both to 1",
+        (long long)size[MESH_TP], (long long)size[MESH_CP]);
+}
+
 static ott_status write_config(const run *r) {
     char path[PATH_MAX];
     str text = {.account = r->account};
@@ -62,6 +76,7 @@ static ott_status decide_memory_check(run *r) {
                             .cfg = r->cfg,
                             .asked = &r->asked,
                             .shape = &r->shape,
+                            .loss = r->hooks->loss,
                             .step = r->start.step,
                             .train_data = r->train_data,
                             .validation_data = r->validation_data};
@@ -103,6 +118,7 @@ static ott_status open_trainer(run *r) {
     TRY(process_group_broadcast(&r->process_group, &r->start.step, sizeof r->start.step));
     TRY(fit_rows(r));
     TRY(run_trainer_options(r->cfg, &r->precision, r->start.step, &options));
+    options.loss = r->hooks->loss;
     options.run_group = r->process_group.all;
     options.data_group = r->process_group.data;
     options.replica_group = r->process_group.replicate;
@@ -217,6 +233,7 @@ ott_status run_open(run *r) {
     TRY(status == OTT_OK ? collected : status);
     TRY(process_group_open(&r->process_group, r->device, r->cfg));
     TRY(process_group_check_config(&r->process_group, r->cfg));
+    TRY(check_loss(r));
     TRY(freezing_check(r->cfg));
     TRY(hf_model_configure(r->account, r->cfg, &r->notes));
     r->asked = *r->cfg;

@@ -41,7 +41,7 @@ enum { PARTS = sizeof parts / sizeof *parts };
 /* The configuration can exclude parts of another run's checkpoint, but not of the run's own checkpoints. */
 static checkpoint_exclusions choose_exclusions(const config *cfg, bool is_own) {
     checkpoint_exclusions exclusions = {.any_frozen = cfg->checkpoint.ignore_freeze_mismatch};
-    const config_list *list = &cfg->checkpoint.exclude_from_loading;
+    const str_list *list = &cfg->checkpoint.exclude_from_loading;
     for (int i = 0; i < PARTS && !is_own; i++)
         for (int64_t k = 0; k < list->count; k++)
             if (strcmp(list->items[k], parts[i].name) == 0)

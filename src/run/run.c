@@ -70,6 +70,19 @@ static int64_t chunk_from(const config *cfg) {
     return cfg->train.ce_chunk_size > 0 ? cfg->train.ce_chunk_size : DEFAULT_CHUNK;
 }
 
+ott_status run_check_caller_loss(const config *cfg) {
+    if (cfg->train.loss_fn != LOSS_CROSS_ENTROPY)
+        return status_fail(OTT_ERR_CONFIG,
+                           "%s: a loss function of the caller replaces it and gets the logits of all tokens "
+                           "at once: leave train.loss_fn out",
+                           config_where(cfg, "train.loss_fn"));
+    if (cfg->train.z_loss_weight == 0) return OTT_OK;
+    return status_fail(OTT_ERR_CONFIG,
+                       "%s: a loss function of the caller computes the full loss: leave train.z_loss_weight "
+                       "out, and add the z-loss in the function",
+                       config_where(cfg, "train.z_loss_weight"));
+}
+
 /* The head's weight gradient is a sum over a chunk's tokens, so a chunk must have full scale blocks. */
 static ott_status check_chunk(const recipe *r, const trainer_options *o) {
     int64_t tokens = o->batch_size * o->seq_len, evaluated = o->evaluation_batch * o->evaluation_length;

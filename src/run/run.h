@@ -12,6 +12,8 @@
    defaults would train a large model on random tokens. */
 ott_status run_check_described(const config *cfg);
 ott_status run_check_model(const config *cfg); /* checks only the model: `ottava plan` needs no data */
+/* OTT_ERR_CONFIG if the keys of [train] contradict a caller's loss function. */
+ott_status run_check_caller_loss(const config *cfg);
 /* Fills the weights of a run without a checkpoint: from model.hf_path, or random if model.hf_path is empty or
    model.reduce is set. Also loads or initializes adapters. threads 0: all cores. */
 ott_status run_load_initial_weights(model *m, const config *cfg, int threads);

@@ -191,7 +191,9 @@ static void log_graphs(const run *r) {
                      : "");
     else
         log_info(r->log, "Graphs: not used, since %s; every kernel is launched separately",
-                 t->replay.enabled ? "the device has none" : "ranks communicate inside a step");
+                 t->replay.enabled          ? "the device has none"
+                 : t->options.loss.function ? "a function of the caller computes the loss"
+                                            : "ranks communicate inside a step");
 }
 
 static const char *source_of_peak(const run *r, char text[96]) {
@@ -236,6 +238,8 @@ void run_log_write_start(const run *r) {
     log_tiles(r);
     log_memory(r);
     log_graphs(r);
+    if (t->options.loss.function)
+        log_info(r->log, "Loss: computed by a function of the caller, instead of train.loss_fn");
     if (mesh_ranks(&r->process_group.mesh) > 1) {
         char text[128];
         mesh_describe(&r->process_group.mesh, text);

@@ -145,6 +145,10 @@ bool device_holds(device *d, const void *data, int64_t bytes) {
     return !d->table->holds || d->table->holds(d, data, bytes);
 }
 
+bool device_is_host(const device *d) {
+    return !(d->dry_run ? d->dry_run : d)->table->holds;
+}
+
 void device_close(device *d) {
     if (d) d->table->close(d);
 }

@@ -160,6 +160,7 @@ void device_read_memory(const device *d, device_memory *out);
 double device_peak(device *d, ott_dtype format);
 /* True if all `bytes` are in device or mapped memory. Always true if the device uses host memory. */
 bool device_holds(device *d, const void *data, int64_t bytes);
+bool device_is_host(const device *d); /* true if device memory is host memory */
 void device_close(device *d);
 
 #endif

@@ -109,7 +109,7 @@ ott_status stage_open(model *m, int64_t micro_batches, stage **out) {
 void stage_close(stage *s) {
     if (!s) return;
     mem *account = s->m->device->account;
-    for (int64_t i = 0; i < s->slot_count; i++) model_slot_close(s->m, s->slots[i]);
+    for (int64_t i = 0; i < s->slot_count; i++) model_slot_close(s->m->device, s->slots[i]);
     mem_free(account, s->slots);
     mem_free(account, s->in_flight);
     mem_free(account, s->messages);

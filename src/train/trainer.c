@@ -119,10 +119,11 @@ static ott_status build_trainer(trainer *t, const model_options *shape) {
     TRY(convert_for_training(t, t->options.convert.recipe));
     t->m->loss.chunk = t->options.chunk;
     t->m->loss.z_weight = t->options.z_weight;
+    t->m->loss.caller = t->options.loss;
     if (!t->options.run_group) t->options.run_group = comm_self();
     if (!t->options.data_group) t->options.data_group = comm_self();
     if (!t->options.replica_group) t->options.replica_group = comm_self();
-    t->replay.enabled = t->options.graphs && t->options.run_group->size == 1;
+    t->replay.enabled = t->options.graphs && t->options.run_group->size == 1 && !t->options.loss.function;
     trainer_set_checkpointing(&t->options, t->m);
     TRY(shape->stage ? stage_open(t->m, t->options.grad_accum, &t->stage) : model_slot_open(t->m, &t->slot));
     TRY(open_step_buffers(t));
@@ -161,7 +162,7 @@ ott_status trainer_open(mem *account, const logger *log, device *d, const model_
 void trainer_close(trainer *t) {
     if (!t) return;
     replay_forget(&t->replay, t->device);
-    if (t->m) model_slot_close(t->m, t->slot);
+    model_slot_close(t->device, t->slot);
     stage_close(t->stage);
     plan_destroy(t->train_plan);
     plan_destroy(t->evaluate_plan);

@@ -21,15 +21,18 @@ typedef struct trainer_options {
     int64_t batch_size, seq_len, grad_accum;
     /* Sequences in the evaluation batch of one data-parallel rank, and tokens per sequence; both >= 1. */
     int64_t evaluation_batch, evaluation_length;
-    int64_t chunk;  /* tokens that the loss head processes in one chunk, >= 1 */
-    float z_weight; /* weight of the z-loss; 0: none */
+    int64_t chunk;    /* tokens that the loss head processes in one chunk, >= 1 */
+    float z_weight;   /* weight of the z-loss; 0: none */
+    caller_loss loss; /* a caller's loss function; function NULL: cross-entropy */
     checkpointing checkpointing;
     int64_t checkpoint_every; /* apply `checkpointing` to every N-th block, N >= 1 */
     bool budgeted;            /* memory_budget selects the activation checkpointing (train/budget.h) */
     double memory_budget;     /* 0: memory with all blocks recomputed; 1: memory with no block recomputed */
     uint64_t data_seed;
     bool fp16_scaling; /* use a dynamic loss scale */
-    bool graphs; /* replay CUDA graphs (train/replay.h) if this is the only rank and the device has graphs */
+    /* Replay CUDA graphs (train/replay.h) if this is the only rank, the device has graphs, and the loss is
+       cross-entropy: no graph can call a caller's function. */
+    bool graphs;
     /* The groups are borrowed; NULL: this rank only. */
     group *run_group;     /* all ranks of the run: they load checkpoints together and sum counts */
     group *data_group;    /* ranks that train this model on different rows of the data */

@@ -3,7 +3,7 @@
  * order, all losses and the files of weights, moments and FP8 state equal an uninterrupted run's.
  */
 #include "api/handle.h"
-#include "api/module_case.h"
+#include "api/run_case.h"
 #include "data/data.h"
 #include <math.h>
 #include <stdio.h>
@@ -183,31 +183,8 @@ static void run_api(history *h, const char *from, const char *to) {
 
 /* ---- comparing ---- */
 
-static char *read_file(const char *folder, const char *checkpoint, const char *name, long *bytes) {
-    char path[256];
-    snprintf(path, sizeof path, "%s/%s/%s", folder, checkpoint, name);
-    FILE *f = fopen(path, "rb");
-    if (!f) fail_msg("%s is not there", path);
-    assert_int_equal(fseek(f, 0, SEEK_END), 0);
-    *bytes = ftell(f);
-    rewind(f);
-    char *data = malloc((size_t)*bytes);
-    assert_int_equal(fread(data, 1, (size_t)*bytes, f), *bytes);
-    fclose(f);
-    return data;
-}
-
 static void expect_same_files(const history *h, const char *a, const char *b) {
-    static const char *const names[] = {"model.safetensors", "optimizer.safetensors", "float8.safetensors"};
-    for (int i = 0; i < 3; i++) {
-        long x_bytes, y_bytes;
-        char *x = read_file(h->folder, a, names[i], &x_bytes),
-             *y = read_file(h->folder, b, names[i], &y_bytes);
-        if (x_bytes != y_bytes || memcmp(x, y, (size_t)x_bytes) != 0)
-            fail_msg("%s: %s of %s differs from %s", h->style->name, names[i], a, b);
-        free(x);
-        free(y);
-    }
+    expect_same_checkpoints(h->style->name, h->folder, a, b);
 }
 
 /* Compares the losses. A tolerance is allowed if a step has several micro-batches: ott_train adds their

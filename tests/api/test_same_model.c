@@ -84,7 +84,7 @@ static void close_program(program *p) {
         p->batch.token, p->batch.target, p->batch.at.position, p->batch.at.cu_seqlens, p->losses,
         p->grad_scale,  p->state};
     for (size_t i = 0; i < sizeof all / sizeof *all; i++) device_release(p->cx.device, all[i].data);
-    model_slot_close(p->m, p->slot);
+    model_slot_close(p->m->device, p->slot);
     model_close(p->m);
 }
 

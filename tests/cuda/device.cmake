@@ -42,6 +42,8 @@ cuda_test(graphs cuda/test_graphs.c tests_train)
 cuda_test(train cuda/test_train.c tests_train)
 cuda_test(use cuda/test_use.c tests_train ottava_eval)
 cuda_test(attention cuda/test_attention.c)
+cuda_test(caller_loss api/test_caller_loss.c tests_api)
+cuda_test(live api/test_live.c tests_api)
 
 # Builds the emulated backend as a plugin too, for the program and for tests that do not link it.
 # OTTAVA_CUDA_PATH must be this folder.

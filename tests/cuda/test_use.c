@@ -109,7 +109,7 @@ static void generate(const fixture *f, const char *run, const char *where, colle
     *out = (collected){0};
     compute_on(where);
     FIXTURE_OK(mem_open(&account));
-    FIXTURE_OK(generate_run(account, NULL, path_of(f, run), &o, collect, out));
+    FIXTURE_OK(generate_run(account, NULL, path_of(f, run), NULL, &o, collect, out));
     assert_int_equal(mem_read(account).now, 0);
     mem_close(account);
 }

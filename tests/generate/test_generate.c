@@ -24,7 +24,7 @@ static ott_status generate_from(const char *path, const ott_generate_options *o,
     *w = (collected){0};
     if (logged) log = capture_log(logged);
     FIXTURE_OK(mem_open(&account));
-    ott_status status = generate_run(account, &log, path, o, collect, w);
+    ott_status status = generate_run(account, &log, path, NULL, o, collect, w);
     assert_int_equal(mem_read(account).now, 0);
     mem_close(account);
     return status;
@@ -257,7 +257,7 @@ static void turns_make_one_text(void **state) {
     snprintf(path, sizeof path, "%s/alphabet-bf16", f->folder);
     o.max_tokens = 4;
     FIXTURE_OK(mem_open(&account));
-    FIXTURE_OK(generate_open(account, &log, path, &o, &g));
+    FIXTURE_OK(generate_open(account, &log, path, NULL, &o, &g));
     assert_int_equal(generate_continue(g, "", collect, &w), OTT_ERR_ARGUMENT);
     FIXTURE_OK(generate_continue(g, "abcdef", collect, &w));
     assert_string_equal(w.text, "ghij");
@@ -284,7 +284,7 @@ static void every_failed_allocation_is_undone(void **state) {
     /* n takes growing steps, because the later allocations are all alike */
     for (int n = 1; status != OTT_OK; n += 1 + n / 16) {
         mem_fail_after(account, n);
-        status = generate_open(account, &log, path, &o, &g);
+        status = generate_open(account, &log, path, NULL, &o, &g);
         mem_fail_after(account, 0);
         if (status != OTT_OK) assert_int_equal(mem_read(account).now, 0);
     }
@@ -358,7 +358,7 @@ static void a_conversation_is_the_text_of_its_template(void **state) {
     plain.prompt = "cdem";
     FIXTURE_OK(generate_from(path, &plain, &once, NULL));
     FIXTURE_OK(mem_open(&account));
-    FIXTURE_OK(generate_open(account, &log, path, &o, &g));
+    FIXTURE_OK(generate_open(account, &log, path, NULL, &o, &g));
     FIXTURE_OK(generate_continue(g, "cde", collect, &w));
     assert_string_equal(w.text, once.text + 4);
     char conversation[200];

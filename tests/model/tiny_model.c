@@ -31,7 +31,7 @@ void tiny_open(tiny *t, const model_options *o, int threads, const char *isa) {
 }
 
 void tiny_close(tiny *t) {
-    model_slot_close(t->m, t->slot);
+    model_slot_close(t->m->device, t->slot);
     model_close(t->m);
     harness_close(&t->h);
 }

@@ -541,7 +541,8 @@ static void build_loss_z(layer *l) {
 /* The layer computes loss and gradient in one call. */
 static ott_status forward_loss(exec *cx, layer *l) {
     activation x = activation_of(l->x);
-    return loss_forward(cx, &l->loss, &x, &l->target, &l->grad_scale, &l->output[0], &l->dx);
+    const loss_input in = {.target = l->target};
+    return loss_forward(cx, &l->loss, &x, &in, &l->grad_scale, &l->output[0], &l->dx);
 }
 static ott_status forward_loss_z(exec *cx, layer *l) {
     if (!plan_recording(cx->plan)) harness_zero(&l->h, &l->loss.z);

@@ -362,7 +362,7 @@ static ott_status generate(const fixture *f, mem *account) {
     const ott_generate_options o = {
         .prompt = "The", .max_tokens = 3, .temperature = 1, .top_p = 0.9, .threads = 1};
     snprintf(folder, sizeof folder, "%s/out", f->folder);
-    return generate_run(account, NULL, folder, &o, ignore, NULL);
+    return generate_run(account, NULL, folder, NULL, &o, ignore, NULL);
 }
 
 static void generation_survives(void **state) {

@@ -24,7 +24,19 @@ typedef struct kind {
     bool tied;
     kind_pp_schedule schedule;
     int stages, micro_batches;
+    bool own_loss; /* square_loss instead of cross-entropy */
 } kind;
+
+/* A loss function of the caller: half the mean square of each token's logits. */
+static ott_status square_loss(void *user, const ott_loss_batch *b) {
+    (void)user;
+    for (int64_t i = 0; i < b->sequences * b->length * b->vocab; i++) {
+        float *x = &b->logits[i], part = *x / (float)b->vocab;
+        b->loss[i / b->vocab] += 0.5f * *x * part;
+        *x = part;
+    }
+    return OTT_OK;
+}
 
 static int layers_of(const kind *k) {
     /* one layer more than a multiple of the parts, so that one stage or one part has more layers */
@@ -45,6 +57,7 @@ static void open_model(tiny *t, const kind *k, const pipeline_stage *shape, grou
     HARNESS_OK(model_initialize(t->m, 5, 1));
     tiny_convert(t, recipe_find(k->recipe), NULL, NULL);
     t->m->loss.chunk = TOKENS / 2;
+    if (k->own_loss) t->m->loss.caller.function = square_loss;
     for (int64_t i = 0; i < o.layers; i++) t->m->blocks[i].checkpointing = k->checkpointing;
 }
 
@@ -296,8 +309,8 @@ static void four_stages_are_one_rank(void **state) {
     for (int s = 0; s < 3; s++)
         for (int r = 0; r < 4; r++)
             for (int tied = 0; tied <= 1; tied++)
-                compare(&(kind){recipes[r], modes[(r + s) % 3], tied, schedules[s], 4, 4});
-    compare(&(kind){"bf16", CHECKPOINT_NONE, true, PP_INTERLEAVED_1F1B, 4, 8});
+                compare(&(kind){recipes[r], modes[(r + s) % 3], tied, schedules[s], 4, 4, false});
+    compare(&(kind){"bf16", CHECKPOINT_NONE, true, PP_INTERLEAVED_1F1B, 4, 8, false});
 }
 
 /* Tests fewer micro-batches than stages, and numbers of micro-batches that are not divisible by the number of
@@ -305,9 +318,9 @@ static void four_stages_are_one_rank(void **state) {
 static void any_number_of_micro_batches(void **state) {
     (void)state;
     for (int s = 0; s < 2; s++) {
-        compare(&(kind){"tensorwise", CHECKPOINT_NONE, true, schedules[s], 4, 2});
-        compare(&(kind){"tensorwise", CHECKPOINT_FULL, false, schedules[s], 2, 5});
-        compare(&(kind){"fp32", CHECKPOINT_NONE, true, schedules[s], 3, 1});
+        compare(&(kind){"tensorwise", CHECKPOINT_NONE, true, schedules[s], 4, 2, false});
+        compare(&(kind){"tensorwise", CHECKPOINT_FULL, false, schedules[s], 2, 5, false});
+        compare(&(kind){"fp32", CHECKPOINT_NONE, true, schedules[s], 3, 1, false});
     }
 }
 
@@ -317,7 +330,15 @@ static void stages_may_be_sharded(void **state) {
     for (int s = 0; s < 3; s++)
         for (int tied = 0; tied <= 1; tied++)
             for (int r = 0; r < 3; r++)
-                compare_sharded(&(kind){recipes[r], modes[r], tied, schedules[s], 2, 4}, kept[r]);
+                compare_sharded(&(kind){recipes[r], modes[r], tied, schedules[s], 2, 4, false}, kept[r]);
+}
+
+/* Only the last stage calls the function, once per micro-batch. */
+static void the_caller_may_compute_the_loss(void **state) {
+    (void)state;
+    for (int s = 0; s < 3; s++)
+        for (int r = 0; r < 4; r++)
+            compare(&(kind){recipes[r], CHECKPOINT_NONE, false, schedules[s], 2, 4, true});
 }
 
 /* A stage holds only the activations of in-flight micro-batches: stage r has (stages - r) micro-batches with
@@ -332,7 +353,7 @@ static void memory_is_that_of_micro_batches_in_flight(void **state) {
             /* a step is only recorded, so no messages are sent */
             static const group_table nowhere = {0};
             group ranks = {.table = &nowhere, .rank = rank, .size = STAGES};
-            kind k = {"bf16", CHECKPOINT_NONE, false, schedules[s], STAGES, MICRO_BATCHES};
+            kind k = {"bf16", CHECKPOINT_NONE, false, schedules[s], STAGES, MICRO_BATCHES, false};
             open_rank(&r, &k, &ranks, NULL, STORE_RESHARD_DEFAULT);
             saved[s][rank] = plan_saved(r.t.h.plan);
             close_rank(&r);
@@ -350,7 +371,7 @@ static void memory_is_that_of_micro_batches_in_flight(void **state) {
 /* A stage has memory for its own layers only. */
 static void a_stage_holds_its_layers(void **state) {
     (void)state;
-    kind k = {"bf16", CHECKPOINT_NONE, true, PP_1F1B, 2, 2};
+    kind k = {"bf16", CHECKPOINT_NONE, true, PP_1F1B, 2, 2, false};
     static tiny full, first, last;
     pipeline_stage a = {PP_1F1B, 2, 0, 1}, b = {PP_1F1B, 2, 1, 1};
     open_model(&full, &k, NULL, NULL, NULL);
@@ -376,6 +397,7 @@ int main(void) {
         cmocka_unit_test(four_stages_are_one_rank),
         cmocka_unit_test(any_number_of_micro_batches),
         cmocka_unit_test(stages_may_be_sharded),
+        cmocka_unit_test(the_caller_may_compute_the_loss),
         cmocka_unit_test(memory_is_that_of_micro_batches_in_flight),
         cmocka_unit_test(a_stage_holds_its_layers),
     };

@@ -133,7 +133,7 @@ static ott_status model_module_make_weights(ott_module *m) {
 
 static void model_module_release(ott_module *m, device *d) {
     model_body *b = m->body;
-    if (b->m) model_slot_close(b->m, b->slot);
+    model_slot_close(d, b->slot);
     model_close(b->m);
     sequence_layout_release(&b->sequences, d);
     config_close(b->cfg);
@@ -409,6 +409,32 @@ ott_status ott_model_loss(ott_module *m, const ott_tensor *tokens, const ott_ten
         return status_fail(OTT_ERR_ARGUMENT, "%s: labels = %lld: give 0 or more", __func__,
                            (long long)labels);
     return MODULE_INSIDE(m->handle.context, loss_of(m, tokens, targets, labels, loss, __func__));
+}
+
+static ott_status set_loss(ott_module *m, ott_loss_fn loss, void *user) {
+    model_body *b = m->body;
+    if (loss) TRY(run_check_caller_loss(b->cfg));
+    b->m->loss.caller = (caller_loss){.function = loss, .user = user};
+    return OTT_OK;
+}
+
+ott_status ott_model_set_loss(ott_module *m, ott_loss_fn loss, void *user) {
+    TRY(module_model_check(m, __func__, "model"));
+    return MODULE_INSIDE(m->handle.context, set_loss(m, loss, user));
+}
+
+/* ---- generation ---- */
+
+ott_status module_model_live(ott_module *m, live_model *out) {
+    model_body *b = m->body;
+    if (m->handle.context->depth > 1)
+        return status_fail(OTT_ERR_ARGUMENT,
+                           "a model cannot generate in a callback of another call, which may use the model");
+    TRY(module_make_weights(m));
+    TRY(autocast_before_forward(m));
+    if (m->micro_batch <= 0) module_weights_changed(m);
+    *out = (live_model){.cfg = b->cfg, .m = b->m, .step = m->handle.context->step};
+    return OTT_OK;
 }
 
 /* ---- conversion ---- */

@@ -6,7 +6,7 @@
 #define API_MODULE_MODEL_H
 
 #include "api/sequence_layout.h"
-#include "model/run.h"
+#include "run/inference.h"
 #include "train/trainer.h"
 
 /* The body of a model module. It must not be moved, because `options` points into `precision`. */
@@ -32,6 +32,9 @@ static inline model_body *module_model_body(const ott_module *m) {
 }
 /* Fails with OTT_ERR_ARGUMENT unless m is an open model. The text names the function and the argument. */
 ott_status module_model_check(const ott_module *m, const char *function, const char *argument);
+/* Prepares m, a model between two steps, for passes with its weights as they are now. *out borrows m's
+   parts. */
+ott_status module_model_live(ott_module *m, live_model *out);
 /* Sets layers to high precision if they had fallen back (float8.fallback) when the checkpoint was saved. */
 ott_status module_model_apply_fallbacks(model_body *b);
 /* The learning rate of the next step, from the configuration's schedule. */

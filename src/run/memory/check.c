@@ -26,6 +26,7 @@ static ott_status measure_dry_run(const memory_check *c, const variant *v, devic
     int64_t staging;
     TRY(precision_plan_read(&v->cfg, &precision));
     TRY(run_trainer_options(&v->cfg, &precision, c->step, &options));
+    options.loss = c->loss;
     TRY(trainer_open(c->account, NULL, d, &v->shape, &options, c->train_data, c->validation_data, &t));
     dry_run_listen(d, NULL);
     ott_status status = c->inspect ? c->inspect(c->user, t) : OTT_OK;

@@ -15,6 +15,7 @@ typedef struct memory_check {
     const config *cfg;   /* the resolved configuration */
     const config *asked; /* cfg before model_options_resolve applied model.reduce */
     const model_options *shape;
+    caller_loss loss;                            /* function NULL: cross-entropy */
     int64_t step;                                /* first training step of the run */
     const dataset *train_data, *validation_data; /* may be NULL: then a row has train.seq_len tokens */
     const dry_run_listener *listener;            /* receives each op of the first step; may be NULL */
