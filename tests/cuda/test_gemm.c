@@ -126,10 +126,10 @@ static void *to_device(const void *data, int64_t bytes) {
     return block;
 }
 
-/* scales: the array before p->shift. */
-static operand operand_of(const product *p, bool of_b, void *data, void *scales) {
+/* array: the memory of the scales, which begin p->shift scales after its start. */
+static operand operand_of(const product *p, bool of_b, void *data, void *array) {
     granularity grain = of_b ? p->b : p->a;
-    char *scale = (char *)scales + p->shift * dtype_bytes(granularity_scale_format(grain));
+    char *scale = (char *)array + p->shift * dtype_bytes(granularity_scale_format(grain));
     int64_t mn = of_b ? N : M;
     operand o = {
         .t = tensor_matrix(data, of_b ? OTT_E4M3 : p->format, mn, p->k), .grain = grain, .scale_inv = scale};
