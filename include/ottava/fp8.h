@@ -179,18 +179,25 @@ OTT_API ott_status ott_qtensor_update_scale(ott_qtensor *q, ott_group *g);
  *
  *     codes[i * row_step + j * column_step]
  *     scale[(line / block_mn) * mn_step + (k / block_depth) * k_step]
+ *
+ * scale_inv has the same index if scale_inv_format is OTT_F32. If it is OTT_E8M0, scale_inv has bytes. A byte
+ * b is the factor 2^(b - 127). With a = line / block_mn and c = k / block_depth, the byte has the index
+ *
+ *     (a / 128 * tiles_along_k + c / 4) * 512 + a % 32 * 16 + a % 128 / 32 * 4 + c % 4
  */
 typedef struct ott_qdata {
     size_t struct_size;
     ott_dtype format;     /* OTT_E4M3 or OTT_E5M2; if the copy is not FP8, its high-precision format */
     const uint8_t *codes; /* NULL, and count 0, if the copy is not FP8 */
     int64_t row_step, column_step;
-    const float *amax;      /* [count]: largest magnitude of each group */
-    const float *scale;     /* [count]: factor from values to codes */
-    const float *scale_inv; /* [count]: 1 / scale, factor from codes to values */
-    int64_t count;          /* number of scale groups */
+    const float *amax;     /* [count]: largest magnitude of each group */
+    const float *scale;    /* [count]: factor from values to codes */
+    const void *scale_inv; /* 1 / scale, factor from codes to values, in the format scale_inv_format */
+    int64_t count;         /* number of scale groups */
     int64_t mn_step, k_step;
     int64_t block_mn, block_depth; /* size of a scale group along `line` and `k` (above); INT64_MAX: all */
+    ott_dtype scale_inv_format;    /* OTT_F32, or OTT_E8M0 for blocks of 32 (MXFP8) */
+    int64_t tiles_along_k;
 } ott_qdata;
 
 OTT_API void ott_qdata_init(ott_qdata *view);

@@ -37,21 +37,23 @@ typedef enum ott_status {
 #undef X
 } ott_status;
 
-/* X(name, name in safetensors files, bits). Formats of tensor elements. E4M3 is OCP's "fn" variant: its
-   maximum is 448 and it has no infinity. E5M2's is 57344. E8M0 is a power of two: the scale of MX formats. */
+/* Formats of tensor elements. X(constant, name, name in safetensors files, bits, kind, largest finite value).
+   Kinds: HIGH: for computing; FP8: codes of quantized values; SCALE: only for scales; INTEGER. E4M3 is OCP's
+   "fn" variant, which has no infinity. E8M0 is a power of two: the scale of MX formats. The largest integers
+   are rounded to fp32. */
 #define OTT_DTYPE_MAP(X)                                                                                     \
-    X(F32, "F32", 32)                                                                                        \
-    X(BF16, "BF16", 16)                                                                                      \
-    X(F16, "F16", 16)                                                                                        \
-    X(E4M3, "F8_E4M3", 8)                                                                                    \
-    X(E5M2, "F8_E5M2", 8)                                                                                    \
-    X(E8M0, "F8_E8M0", 8)                                                                                    \
-    X(U8, "U8", 8)                                                                                           \
-    X(I32, "I32", 32)                                                                                        \
-    X(I64, "I64", 64)
+    X(F32, "fp32", "F32", 32, HIGH, 0x1.fffffep127f)                                                         \
+    X(BF16, "bf16", "BF16", 16, HIGH, 0x1.fep127f)                                                           \
+    X(F16, "fp16", "F16", 16, HIGH, 65504.0f)                                                                \
+    X(E4M3, "e4m3", "F8_E4M3", 8, FP8, 448.0f)                                                               \
+    X(E5M2, "e5m2", "F8_E5M2", 8, FP8, 57344.0f)                                                             \
+    X(E8M0, "e8m0", "F8_E8M0", 8, SCALE, 0x1p127f)                                                           \
+    X(U8, "u8", "U8", 8, INTEGER, 255.0f)                                                                    \
+    X(I32, "i32", "I32", 32, INTEGER, 0x1p31f)                                                               \
+    X(I64, "i64", "I64", 64, INTEGER, 0x1p63f)
 
 typedef enum ott_dtype {
-#define X(name, safetensors, bits) OTT_##name,
+#define X(constant, name, safetensors, bits, kind, largest) OTT_##constant,
     OTT_DTYPE_MAP(X)
 #undef X
         OTT_DTYPE_COUNT /* number of formats; getters return it for "no format" */

@@ -21,12 +21,15 @@ ott_status(bench_alloc)(bench *b, int64_t bytes, void **out) {
 
 enum { STRETCH = 65521 };
 
-/* Fills the tensor with repetitions of the same STRETCH values. STRETCH is odd, so that its rows differ. */
+/* Fills the tensor with repetitions of the same STRETCH values. STRETCH is odd, so that its rows differ. E8M0
+   has no negative numbers. */
 static ott_status fill_operand(device *d, const tensor *t) {
     float values[STRETCH];
     int64_t count = tensor_count(*t), size = dtype_bytes(t->dtype), first = count < STRETCH ? count : STRETCH;
-    for (int64_t i = 0; i < first; i++)
-        cast_store(values, t->dtype, i, 2.0f * rng_uniform(1, rng_stream("bench"), (uint64_t)i) - 1.0f);
+    for (int64_t i = 0; i < first; i++) {
+        float value = 2.0f * rng_uniform(1, rng_stream("bench"), (uint64_t)i) - 1.0f;
+        cast_store(values, t->dtype, i, t->dtype == OTT_E8M0 ? fabsf(value) : value);
+    }
     TRY(device_copy_in(d, t->data, values, first * size));
     for (int64_t at = first, n; at < count; at += n) {
         n = count - at < at ? count - at : at;

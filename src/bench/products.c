@@ -43,7 +43,8 @@ static void describe_recorded_product(product_key *k) {
 static bool same_operand(const operand *a, const operand *b) {
     return a->t.rows == b->t.rows && a->t.columns == b->t.columns && a->t.ld == b->t.ld &&
            a->t.dtype == b->t.dtype && a->transposed == b->transposed && a->grain == b->grain &&
-           !a->scale_inv == !b->scale_inv && a->mn_step == b->mn_step && a->k_step == b->k_step;
+           !a->scale_inv == !b->scale_inv && a->mn_step == b->mn_step && a->k_step == b->k_step &&
+           a->tiles.along_k == b->tiles.along_k;
 }
 
 static bool same_product(const product_key *x, const product_key *y) {
@@ -155,7 +156,8 @@ static ott_status record_step(bench *b, products_bench *p) {
 
 /* One buffer per format, which all cases share. */
 typedef struct product_buffers {
-    tensor a[OTT_DTYPE_COUNT], b[OTT_DTYPE_COUNT], c[OTT_DTYPE_COUNT], a_scale, b_scale, bias;
+    tensor a[OTT_DTYPE_COUNT], b[OTT_DTYPE_COUNT], c[OTT_DTYPE_COUNT];
+    tensor a_scale[OTT_DTYPE_COUNT], b_scale[OTT_DTYPE_COUNT], bias;
 } product_buffers;
 
 static void widen(tensor *t, ott_dtype d, int64_t elements) {
@@ -168,7 +170,9 @@ static void widen(tensor *t, ott_dtype d, int64_t elements) {
 static int64_t scale_elements(const operand *o) {
     scale_block each = granularity_block(o->grain);
     if (!o->scale_inv) return 0;
-    return (operand_mn(o) - 1) / each.mn * o->mn_step + (operand_k(o) - 1) / each.k * o->k_step + 1;
+    int64_t mn = (operand_mn(o) - 1) / each.mn, k = (operand_k(o) - 1) / each.k;
+    if (!o->tiles.along_k) return mn * o->mn_step + k * o->k_step + 1;
+    return ((o->tiles.mn + mn) / SCALE_TILE_MN + 1) * o->tiles.along_k * SCALE_TILE_BYTES;
 }
 
 static ott_status open_wanted(bench *b, tensor *t) {
@@ -182,17 +186,19 @@ static ott_status open_product_buffers(bench *b, const products_bench *p, produc
         widen(&out->a[k->a.t.dtype], k->a.t.dtype, k->a.t.rows * k->a.t.ld);
         widen(&out->b[k->b.t.dtype], k->b.t.dtype, k->b.t.rows * k->b.t.ld);
         widen(&out->c[k->c.dtype], k->c.dtype, k->c.rows * k->c.ld);
-        widen(&out->a_scale, OTT_F32, scale_elements(&k->a));
-        widen(&out->b_scale, OTT_F32, scale_elements(&k->b));
+        ott_dtype a_scale = granularity_scale_format(k->a.grain),
+                  b_scale = granularity_scale_format(k->b.grain);
+        widen(&out->a_scale[a_scale], a_scale, scale_elements(&k->a));
+        widen(&out->b_scale[b_scale], b_scale, scale_elements(&k->b));
         widen(&out->bias, OTT_F32, k->gemm.bias ? k->c.columns : 0);
     }
     for (int d = 0; d < OTT_DTYPE_COUNT; d++) {
         TRY(open_wanted(b, &out->a[d]));
         TRY(open_wanted(b, &out->b[d]));
         TRY(open_wanted(b, &out->c[d]));
+        TRY(open_wanted(b, &out->a_scale[d]));
+        TRY(open_wanted(b, &out->b_scale[d]));
     }
-    TRY(open_wanted(b, &out->a_scale));
-    TRY(open_wanted(b, &out->b_scale));
     return open_wanted(b, &out->bias);
 }
 
@@ -205,8 +211,8 @@ static ott_status add_product_cases(bench *b, product_key *k, product_buffers *f
     k->a.t.data = from->a[k->a.t.dtype].data;
     k->b.t.data = from->b[k->b.t.dtype].data;
     k->c.data = from->c[k->c.dtype].data;
-    if (k->a.scale_inv) k->a.scale_inv = from->a_scale.data;
-    if (k->b.scale_inv) k->b.scale_inv = from->b_scale.data;
+    if (k->a.scale_inv) k->a.scale_inv = from->a_scale[granularity_scale_format(k->a.grain)].data;
+    if (k->b.scale_inv) k->b.scale_inv = from->b_scale[granularity_scale_format(k->b.grain)].data;
     k->gemm.a = &k->a;
     k->gemm.b = &k->b;
     k->gemm.c = &k->c;

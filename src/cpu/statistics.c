@@ -23,7 +23,7 @@ typedef struct statistics_job {
 /* A thread's buffers for a block. */
 typedef struct statistics_buffers {
     float x[REDUCE_BLOCK]; /* copies of elements, in the tensor's format */
-    float scale[REDUCE_BLOCK + 16], scale_inv[REDUCE_BLOCK + 16];
+    float scale[REDUCE_BLOCK + 16];
     uint8_t codes[REDUCE_BLOCK];
 } statistics_buffers;
 
@@ -34,7 +34,7 @@ typedef struct block_data {
     int64_t count;
     const void *x;
     const uint8_t *codes;
-    const float *scale, *scale_inv; /* one number; with `each` `count` numbers, one for each element */
+    const float *scale; /* one number; with `each` `count` numbers, one for each element */
 } block_data;
 
 typedef struct block_counts {
@@ -55,13 +55,13 @@ SIMD v16m is_saturated(v16 x, v16 scaled, ott_dtype format) {
 SIMD block_sums measure_block(const block_data *b, ott_dtype d, ott_dtype format, bool each,
                               block_counts *counts) {
     v16 signal = v16_zero(), noise = v16_zero(), zero = v16_zero();
-    v16 scale = v16_set1(each ? 0.0f : b->scale[0]), scale_inv = v16_set1(each ? 0.0f : b->scale_inv[0]);
+    v16 scale = v16_set1(each ? 0.0f : b->scale[0]);
     int saturated = 0, underflowed = 0;
     BY_16(i, lanes, b->count, {
         v16 x = v16_get(b->x, d, i, lanes);
         v16 value = load_codes(b->codes + i, format, lanes);
         v16 s = each ? v16_get(b->scale, OTT_F32, i, lanes) : scale;
-        v16 back = v16_mul(value, each ? v16_get(b->scale_inv, OTT_F32, i, lanes) : scale_inv);
+        v16 back = v16_mul(value, v16_div(v16_set1(1.0f), s));
         v16 difference = v16_sub(back, x);
         if (lanes < 16) difference = v16_keep_n(difference, lanes);
         signal = v16_fma(x, x, signal);
@@ -85,13 +85,13 @@ static block_sums measure_any(const block_data *b, ott_dtype d, ott_dtype format
 
 /* ---- the consecutive elements and scales of a block ---- */
 
-/* Copies the scales of elements [at, at + count) to `buffer`. values: the use's scale or scale_inv array. */
-static const float *lay_scales(const quantize_use *s, const float *values, int64_t columns, int64_t at,
-                               int64_t count, float *buffer) {
+/* Copies the scales of elements [at, at + count) to `buffer`. */
+static const float *lay_scales(const quantize_use *s, int64_t columns, int64_t at, int64_t count,
+                               float *buffer) {
     int64_t row = at / columns, column = at % columns;
     for (int64_t done = 0; done < count; row++, column = 0) {
         int64_t part = columns - column < count - done ? columns - column : count - done;
-        const float *found = quantize_spread(s, values, row, column, part, buffer + done);
+        const float *found = quantize_spread(s, s->at->scale, row, column, part, buffer + done);
         if (found != buffer + done) memcpy(buffer + done, found, (size_t)part * sizeof(float));
         done += part;
     }
@@ -121,12 +121,10 @@ static void block_task(void *argument, int thread, int threads) {
     for (; block < end; block++) {
         int64_t at = (j->first + block) * REDUCE_BLOCK;
         block_data b = {.count = elements - at < REDUCE_BLOCK ? elements - at : REDUCE_BLOCK,
-                        .scale = s->at->scale,
-                        .scale_inv = s->at->scale_inv};
+                        .scale = s->at->scale};
         b.x = row_elements(j->x, at, b.count, buffer->x);
         b.codes = lay_codes(s->at, columns, at, b.count, buffer->codes);
-        if (each) b.scale = lay_scales(s, s->at->scale, columns, at, b.count, buffer->scale);
-        if (each) b.scale_inv = lay_scales(s, s->at->scale_inv, columns, at, b.count, buffer->scale_inv);
+        if (each) b.scale = lay_scales(s, columns, at, b.count, buffer->scale);
         j->sums[block] = measure_any(&b, j->x->dtype, s->spec->format, each, &counts);
     }
     __atomic_fetch_add(&j->saturated, counts.saturated, __ATOMIC_RELAXED);

@@ -25,6 +25,8 @@ quantize_use quantize_use_of(const qtensor *q, bool columnwise) {
         .amax = d->amax,
         .scale = d->scale,
         .scale_inv = d->scale_inv,
+        .tiles = d->tiles,
+        .columnwise = columnwise,
         .next = d->next,
         .delayed = spec->policy == AMAX_DELAYED,
         .format = spec->format,

@@ -1,54 +1,51 @@
-/* fp8/dtype: the table of number formats. */
+/* fp8/dtype: looks up the properties of number formats. */
 #include "fp8/dtype.h"
 
 #include <string.h>
 
-typedef struct format_facts {
-    const char *safetensors;
-    int bits;
-} format_facts;
+typedef enum format_kind { FORMAT_HIGH, FORMAT_FP8, FORMAT_SCALE, FORMAT_INTEGER } format_kind;
 
-static const format_facts facts[OTT_DTYPE_COUNT] = {
-#define X(name, safetensors, bits) [OTT_##name] = {safetensors, bits},
+typedef struct format {
+    const char *name, *safetensors;
+    int bits;
+    format_kind kind;
+} format;
+
+static const format formats[OTT_DTYPE_COUNT] = {
+#define X(constant, name, safetensors, bits, kind, largest)                                                  \
+    [OTT_##constant] = {name, safetensors, bits, FORMAT_##kind},
     OTT_DTYPE_MAP(X)
 #undef X
 };
 
 const char *dtype_name(ott_dtype d) {
-    switch (d) {
-    case OTT_F32: return "fp32";
-    case OTT_BF16: return "bf16";
-    case OTT_F16: return "fp16";
-    case OTT_E4M3: return "e4m3";
-    case OTT_E5M2: return "e5m2";
-    case OTT_E8M0: return "e8m0";
-    case OTT_U8: return "u8";
-    case OTT_I32: return "i32";
-    case OTT_I64: return "i64";
-    case OTT_DTYPE_COUNT: break;
-    }
-    return "unknown"; /* messages print invalid values too */
+    bool known = (unsigned)d < OTT_DTYPE_COUNT;
+    return known ? formats[d].name : "unknown"; /* messages print invalid values too */
 }
 
 const char *dtype_safetensors_name(ott_dtype d) {
-    return facts[d].safetensors;
+    return formats[d].safetensors;
 }
 
 bool dtype_from_safetensors_name(const char *name, ott_dtype *out) {
     for (int d = 0; d < OTT_DTYPE_COUNT; d++) {
-        if (strcmp(facts[d].safetensors, name) == 0) return *out = (ott_dtype)d, true;
+        if (strcmp(formats[d].safetensors, name) == 0) return *out = (ott_dtype)d, true;
     }
     return false;
 }
 
+int64_t dtype_count_bytes(ott_dtype d, int64_t count) {
+    return (count * formats[d].bits + 7) / 8;
+}
+
 int64_t dtype_bytes(ott_dtype d) {
-    return facts[d].bits / 8;
+    return dtype_count_bytes(d, 1);
 }
 
 bool dtype_is_fp8(ott_dtype d) {
-    return d == OTT_E4M3 || d == OTT_E5M2;
+    return (unsigned)d < OTT_DTYPE_COUNT && formats[d].kind == FORMAT_FP8;
 }
 
 bool dtype_is_high_precision(ott_dtype d) {
-    return d == OTT_F32 || d == OTT_BF16 || d == OTT_F16;
+    return (unsigned)d < OTT_DTYPE_COUNT && formats[d].kind == FORMAT_HIGH;
 }

@@ -1,33 +1,55 @@
-/* fp8/granularity: the table of granularities, and the number of scales that an operand has. */
+/* fp8/granularity: the table of granularities, and the number and the memory of an operand's scales. */
 #include "fp8/granularity.h"
 
-scale_block granularity_block(granularity g) {
-#define ALL(n) ((n) == 0 ? INT64_MAX : (n))
-    static const scale_block blocks[] = {
-#define X(constant, name, mn, k) {ALL(mn), ALL(k)},
-        GRANULARITY_MAP(X)
+typedef struct granularity_row {
+    const char *name;
+    scale_block block;
+    ott_dtype scale;
+} granularity_row;
+
+static const granularity_row rows[GRANULARITY_COUNT] = {
+#define ALL(n)                          ((n) == 0 ? INT64_MAX : (n))
+#define X(constant, name, mn, k, scale) {name, {ALL(mn), ALL(k)}, OTT_##scale},
+    GRANULARITY_MAP(X)
 #undef X
-    };
-    return blocks[g];
+};
+
+scale_block granularity_block(granularity g) {
+    return rows[g].block;
 }
 
 const char *granularity_name(granularity g) {
-    static const char *const names[] = {
-#define X(constant, name, mn, k) name,
-        GRANULARITY_MAP(X)
-#undef X
-    };
-    return names[g];
+    return rows[g].name;
+}
+
+ott_dtype granularity_scale_format(granularity g) {
+    return rows[g].scale;
 }
 
 bool granularity_is_block(granularity g) {
-    return g != GRANULARITY_TENSOR && g != GRANULARITY_ROW;
+    return rows[g].block.k != INT64_MAX;
 }
 
 int64_t granularity_mn_groups(granularity g, int64_t mn) {
-    return granularity_blocks(mn, granularity_block(g).mn);
+    return granularity_blocks(mn, rows[g].block.mn);
+}
+
+scale_grid granularity_grid(granularity g, int64_t mn, int64_t k) {
+    return (scale_grid){granularity_mn_groups(g, mn), granularity_blocks(k, rows[g].block.k)};
 }
 
 int64_t granularity_groups(granularity g, int64_t mn, int64_t k) {
-    return granularity_mn_groups(g, mn) * granularity_blocks(k, granularity_block(g).k);
+    scale_grid grid = granularity_grid(g, mn, k);
+    return grid.mn * grid.k;
+}
+
+scale_tiles granularity_tiles(granularity g, scale_grid grid) {
+    int64_t along_k = (grid.k + SCALE_TILE_K - 1) / SCALE_TILE_K;
+    return (scale_tiles){.along_k = rows[g].scale == OTT_F32 ? 0 : along_k > 0 ? along_k : 1};
+}
+
+int64_t granularity_scale_bytes(granularity g, scale_grid grid) {
+    if (rows[g].scale == OTT_F32) return dtype_count_bytes(OTT_F32, grid.mn * grid.k);
+    int64_t along_mn = (grid.mn + SCALE_TILE_MN - 1) / SCALE_TILE_MN;
+    return along_mn * granularity_tiles(g, grid).along_k * SCALE_TILE_BYTES;
 }

@@ -14,6 +14,7 @@
 #define FP8_HISTORY_H
 
 #include "fp8/recipe.h"
+#include <float.h>
 
 /* Updates amax_history[spec->history] and *scale. The callbacks of the spec replace the published rule. */
 void history_update(const cast_spec *spec, float seen, float *amax_history, float *scale);

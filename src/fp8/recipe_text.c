@@ -39,7 +39,7 @@ static const word words[] = {
     {"e4m3", FIELD_FORMAT, OTT_E4M3, 0, 0},
     {"e5m2", FIELD_FORMAT, OTT_E5M2, 0, 0},
     {"high", FIELD_FORMAT, HIGH_FORMAT, 0, 0},
-#define X(constant, name, mn, depth) {name, FIELD_GRAIN, GRANULARITY_##constant, 0, 0},
+#define X(constant, name, mn, depth, scale) {name, FIELD_GRAIN, GRANULARITY_##constant, 0, 0},
     GRANULARITY_MAP(X)
 #undef X
         {"delayed", FIELD_POLICY, AMAX_DELAYED, 0, 0},

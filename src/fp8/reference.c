@@ -35,9 +35,9 @@ float reference_amax(const void *x, ott_dtype d, int64_t rows, int64_t columns, 
 /* ---- quantize ---- */
 
 /* Returns the index of the scale group of element (mn, k). */
-static int64_t scale_index(granularity grain, int64_t mn, int64_t k, int64_t mn_step, int64_t k_step) {
+static int64_t scale_index(granularity grain, int64_t mn, int64_t k, int64_t k_step) {
     scale_block block = granularity_block(grain);
-    return mn / block.mn * mn_step + k / block.k * k_step;
+    return mn / block.mn + k / block.k * k_step;
 }
 
 void reference_quantize(const void *x, ott_dtype d, int64_t rows, int64_t columns, int64_t ld,
@@ -49,7 +49,7 @@ void reference_quantize(const void *x, ott_dtype d, int64_t rows, int64_t column
     for (int64_t g = 0; g < groups; g++) amax[g] = 0.0f;
     for (int64_t i = 0; i < rows; i++)
         for (int64_t j = 0; j < columns; j++) {
-            int64_t group = scale_index(spec->grain, column ? j : i, column ? i : j, 1, k_step);
+            int64_t group = scale_index(spec->grain, column ? j : i, column ? i : j, k_step);
             amax[group] = larger(amax[group], fabsf(cast_load(x, d, i * ld + j)));
         }
     for (int64_t g = 0; g < groups; g++) {
@@ -58,7 +58,7 @@ void reference_quantize(const void *x, ott_dtype d, int64_t rows, int64_t column
     }
     for (int64_t i = 0; i < rows; i++)
         for (int64_t j = 0; j < columns; j++) {
-            int64_t group = scale_index(spec->grain, column ? j : i, column ? i : j, 1, k_step);
+            int64_t group = scale_index(spec->grain, column ? j : i, column ? i : j, k_step);
             float scaled = cast_load(x, d, i * ld + j) * scale[group];
             codes[i * columns + j] = cast_to_fp8(scaled, spec->format, spec->mode);
         }
@@ -71,8 +71,9 @@ static int64_t operand_index(const reference_operand *x, int64_t mn, int64_t k) 
 }
 
 static float operand_scale_inv(const reference_operand *x, int64_t mn, int64_t k) {
+    scale_block block = granularity_block(x->grain);
     if (x->scale_inv == NULL) return 1.0f;
-    return x->scale_inv[scale_index(x->grain, mn, k, x->mn_step, x->k_step)];
+    return scale_inv_at(x->scale_inv, x->mn_step, x->k_step, x->tiles, mn / block.mn, k / block.k);
 }
 
 /* Returns the sum of terms k, k + step, ... below end, added one by one in fp32, from 0. */

@@ -14,22 +14,24 @@ void reference_amax_columns(const void *x, ott_dtype d, int64_t rows, int64_t co
                             float *amax);
 /* Quantizes a tensor rowwise, or columnwise if `column`: writes amax, scale, scale_inv and codes. Rounds to
    nearest, whatever spec->rounding is. With AMAX_DELAYED, scale[0] is an input. amax, scale and scale_inv
-   have granularity_groups entries, [block of K][block of MN]. codes: rows x columns, dense. */
+   (here always fp32) have granularity_groups entries, [block of K][block of MN]. codes: rows x columns,
+   dense. */
 void reference_quantize(const void *x, ott_dtype d, int64_t rows, int64_t columns, int64_t ld,
                         const cast_spec *spec, bool column, float *amax, float *scale, float *scale_inv,
                         uint8_t *codes);
 
 /* A GEMM operand: element (i, k) is data[i*ld + k], or data[k*ld + i] if transposed. The inverse scale of (i,
-   k) is scale_inv[i / block.mn * mn_step + k / block.k * k_step], with block = granularity_block(grain); 1 if
-   scale_inv is NULL. */
+   k) is at position (i / block.mn, k / block.k) of scale_inv (fp8/scale_tiles.h), with block =
+   granularity_block(grain); 1 if scale_inv is NULL. */
 typedef struct reference_operand {
     const void *data;
     ott_dtype format;
     int64_t ld;
     bool transposed;
     granularity grain;
-    const float *scale_inv;
+    const void *scale_inv;
     int64_t mn_step, k_step;
+    scale_tiles tiles;
 } reference_operand;
 
 /* C[m,n] = round(scaled sum + bias + C), in format dc, leading dimension ldc. The sum is s = fmaf(a(i,k),

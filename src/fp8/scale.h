@@ -105,6 +105,10 @@ ANYWHERE uint8_t scale_e8m0_floor(float amax, ott_dtype d) {
 ANYWHERE float scale_e8m0_multiplier(uint8_t code) {
     return code == 255 ? NAN : cast_from_e8m0((uint8_t)(254 - code));
 }
+/* Returns the code of 1 / scale for a scale of scale_e8m0_multiplier. */
+ANYWHERE uint8_t scale_e8m0_code(float scale) {
+    return (uint8_t)(254u - (fmath_bits(scale) >> 23)); /* the exponent field is 254 - code; 255 for NaN */
+}
 
 /* Returns the scale of a group with this amax, for format d. */
 ANYWHERE float scale_from_amax(float amax, ott_dtype d, const scale_options *options) {

@@ -32,16 +32,26 @@ static void list_parts(const parameter_store *s, store_unit *u, ott_dtype table)
             weight_list_parts(u->weights[i], s->options.gather_masters, &u->parts[u->part_count]);
 }
 
-static void place_all_scales(parameter_store *s, float *all) {
-    int64_t next = 0;
+static void place_all_scales(parameter_store *s, weight_scales *memory) {
     for (int i = 0; i < s->unit_count; i++) {
         store_unit *u = &s->units[i];
-        u->scale_first = next;
-        for (int k = 0; k < u->weight_count; k++)
-            weight_place_scales(u->weights[k], all, s->scale_count, &next);
-        u->scale_count = next - u->scale_first;
+        u->scale_first = memory->entries;
+        for (int k = 0; k < u->weight_count; k++) weight_place_scales(u->weights[k], memory);
+        u->scale_count = memory->entries - u->scale_first;
     }
-    s->scale_count = next;
+}
+
+static ott_status open_scales(parameter_store *s, device *d) {
+    weight_scales sizes = {0};
+    place_all_scales(s, &sizes);
+    if (sizes.entries == 0) return OTT_OK;
+    int64_t each = backend_align(d->can, dtype_count_bytes(OTT_F32, sizes.entries));
+    TRY(device_allocate(d, MEM_WEIGHT, 2 * each + sizes.bytes, "scales of sharded weights", &s->scales));
+    char *memory = s->scales;
+    place_all_scales(s, &(weight_scales){.amax = s->scales,
+                                         .scale = (float *)(void *)(memory + each),
+                                         .scale_inv = memory + 2 * each});
+    return OTT_OK;
 }
 
 static ott_status open_full_gradients(parameter_store *s, device *d) {
@@ -70,12 +80,7 @@ static ott_status set_one(parameter_store *s, device *d, ott_dtype table) {
     release_one(s, d);
     TRY(open_full_gradients(s, d));
     for (int i = 0; i < s->unit_count; i++) list_parts(s, &s->units[i], table);
-    place_all_scales(s, NULL);
-    if (s->scale_count == 0) return OTT_OK;
-    TRY(device_allocate(d, MEM_WEIGHT, 3 * s->scale_count * (int64_t)sizeof(float),
-                        "scales of sharded weights", &s->scales));
-    place_all_scales(s, s->scales);
-    return OTT_OK;
+    return open_scales(s, d);
 }
 
 ott_status store_set(parameter_store *s, device *d, ott_dtype table) {

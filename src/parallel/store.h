@@ -84,7 +84,6 @@ typedef struct parameter_store {
     int64_t *shard_elements; /* [ranks] number of elements in each rank's shards of all divided parameters */
     int *rank_heap;          /* [ranks] min-heap of ranks by shard_elements, then by rank */
     void *scales; /* device memory: amaxes of all weights, then all scales, then all inverse scales; owned */
-    int64_t scale_count;
     void *full_gradients; /* reduce_once: fp32 gradients of all trained parameters, device memory; owned */
     int64_t full_count;
     /* The reduction in flight. */

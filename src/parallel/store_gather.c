@@ -6,7 +6,7 @@
 #define BYTES OTT_E4M3
 
 static int64_t packed_bytes(const exec *cx, const weight_part *part, int rank) {
-    return backend_align(cx->device->can, store_count_at(part->p, rank) * dtype_bytes(part->format));
+    return backend_align(cx->device->can, dtype_count_bytes(part->format, store_count_at(part->p, rank)));
 }
 
 static void count_traffic(store_traffic *t, ott_dtype format, int64_t bytes) {

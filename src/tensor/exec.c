@@ -44,7 +44,7 @@ ott_status exec_hook_quantized(exec *cx, const char *module, recipe_tensor which
 
 ott_status exec_open(exec *cx, const char *what, ott_dtype d, int64_t rows, int64_t columns, tensor *t,
                      plan_buffer *b) {
-    TRY(plan_open(cx->plan, what, rows * columns * dtype_bytes(d), b));
+    TRY(plan_open(cx->plan, what, dtype_count_bytes(d, rows * columns), b));
     return *t = tensor_matrix(b->data, d, rows, columns), OTT_OK;
 }
 

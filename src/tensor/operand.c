@@ -7,7 +7,8 @@ static operand operand_of(const qtensor *q, const qdata *d, const cast_spec *spe
                  .scale_inv = d->scale_inv,
                  .grain = spec->grain,
                  .mn_step = d->mn_step,
-                 .k_step = d->k_step};
+                 .k_step = d->k_step,
+                 .tiles = d->tiles};
     o.t.ld = d->ld;
     return o;
 }
@@ -29,9 +30,10 @@ operand operand_group(const operand *o, bool deep, int64_t group, int64_t first,
     operand part = *o;
     scale_block block = granularity_block(o->grain);
     bool down = deep == o->transposed;
-    int64_t at =
-        qtensor_group_block(group, first, deep ? block.k : block.mn) * (deep ? o->k_step : o->mn_step);
+    int64_t at = qtensor_group_block(group, first, deep ? block.k : block.mn);
     part.t = down ? tensor_rows(o->t, first, count) : tensor_columns(o->t, first, count);
-    if (o->scale_inv) part.scale_inv += at;
+    if (o->scale_inv)
+        part.scale_inv =
+            scale_inv_view(o->scale_inv, o->mn_step, o->k_step, &part.tiles, deep ? 0 : at, deep ? at : 0);
     return part;
 }

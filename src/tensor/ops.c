@@ -141,7 +141,8 @@ static ott_status check_qtensor(binding *b, const op_field *f, const op_shape *s
         const qdata *d = uses[i];
         if (!cast_spec_is_fp8(specs[i])) continue;
         bool has_codes = d->data || strcmp(shape->dtype, "scales") == 0;
-        if (!(has_codes && d->amax && d->scale && d->scale_inv))
+        bool casts = (d->amax && d->scale) || strcmp(shape->dtype, "codes") == 0;
+        if (!(has_codes && casts && d->scale_inv))
             return status_fail(OTT_ERR_INTERNAL, "%s: %s has no buffers for its %s use", b->op->name, f->name,
                                use);
         if (d->transposed ? i == 0 || d->ld < q->rows : d->ld != q->columns)

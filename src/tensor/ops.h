@@ -134,7 +134,7 @@ ott_status op_check(const op_info *op, const void *args);
 
 /* A field's text, parsed: "act[T,D]" gives act, T and D. "f32[D]", a vector, gives rows_fixed 1. */
 typedef struct op_shape {
-    char dtype[8];      /* "" or "scales" for QOUT and QTENSOR fields */
+    char dtype[8];      /* "", "scales" or "codes" for QOUT and QTENSOR fields */
     char rows, columns; /* the size's letter; 0: the size is rows_fixed or columns_fixed */
     int64_t rows_fixed, columns_fixed;
 } op_shape;

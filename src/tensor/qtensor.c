@@ -1,27 +1,34 @@
 /* tensor/qtensor: lays out a quantized tensor in memory. */
 #include "tensor/qtensor.h"
 
+static const cast_spec *spec_of(const qtensor *q, bool columnwise) {
+    return columnwise ? &q->spec.columnwise : &q->spec.rowwise;
+}
+
 /* Returns the number of blocks of `block` rows. Rows after the last group need one more block. */
 static int64_t row_blocks(const qtensor *q, int64_t block) {
     if (q->groups == 0 || block == 1) return granularity_blocks(q->rows, block);
     return qtensor_group_block(q->groups, q->rows, block) + 1;
 }
 
-int64_t qtensor_order_use(qdata *d, const qtensor *q, bool columnwise) {
-    scale_block block = granularity_block(columnwise ? q->spec.columnwise.grain : q->spec.rowwise.grain);
+scale_grid qtensor_order_use(qdata *d, const qtensor *q, bool columnwise) {
+    granularity grain = spec_of(q, columnwise)->grain;
+    scale_block block = granularity_block(grain);
     int64_t down = row_blocks(q, columnwise ? block.k : block.mn),
             across = granularity_blocks(q->columns, columnwise ? block.mn : block.k);
-    d->mn_step = 1;
-    d->k_step = columnwise ? across : down;
-    return down * across;
+    scale_grid grid = columnwise ? (scale_grid){across, down} : (scale_grid){down, across};
+    qtensor_order(d, grain, grid);
+    return grid;
 }
 
-static void move_use(qdata *d, int64_t first, int64_t entries) {
-    if (!d->scale) return;
+/* Makes the use begin at row `first`, and at position (mn, k) of the scales. */
+static void move_use(qdata *d, int64_t first, int64_t mn, int64_t k) {
+    int64_t entries = mn * d->mn_step + k * d->k_step;
+    if (!d->scale_inv) return;
     if (d->data) d->data = (uint8_t *)d->data + qtensor_index(d, first, 0);
-    d->amax += entries;
-    d->scale += entries;
-    d->scale_inv += entries;
+    if (d->amax) d->amax += entries;
+    if (d->scale) d->scale += entries;
+    d->scale_inv = (void *)scale_inv_view(d->scale_inv, d->mn_step, d->k_step, &d->tiles, mn, k);
 }
 
 qtensor qtensor_group(const qtensor *q, int64_t group, int64_t first, int64_t count) {
@@ -30,8 +37,8 @@ qtensor qtensor_group(const qtensor *q, int64_t group, int64_t first, int64_t co
             column = granularity_block(q->spec.columnwise.grain).k;
     part.rows = count;
     part.groups = 0;
-    move_use(&part.rowwise, first, qtensor_group_block(group, first, row) * q->rowwise.mn_step);
-    move_use(&part.columnwise, first, qtensor_group_block(group, first, column) * q->columnwise.k_step);
+    move_use(&part.rowwise, first, qtensor_group_block(group, first, row), 0);
+    move_use(&part.columnwise, first, 0, qtensor_group_block(group, first, column));
     return part;
 }
 
@@ -47,15 +54,19 @@ static void *place_part(block_writer *c, int64_t bytes) {
     return place;
 }
 
-static void place_use_scales(qdata *d, block_writer *c, const qtensor *q, bool columnwise) {
-    int64_t bytes = qtensor_order_use(d, q, columnwise) * (int64_t)sizeof(float);
-    d->amax = place_part(c, bytes);
-    d->scale = place_part(c, bytes);
-    d->scale_inv = place_part(c, bytes);
+/* casting: gets amax and scale; kept: gets scale_inv. */
+static void place_use_scales(qdata *d, block_writer *casting, block_writer *kept, const qtensor *q,
+                             bool columnwise) {
+    scale_grid grid = qtensor_order_use(d, q, columnwise);
+    int64_t bytes = dtype_count_bytes(OTT_F32, grid.mn * grid.k);
+    d->amax = place_part(casting, bytes);
+    d->scale = place_part(casting, bytes);
+    d->scale_inv = place_part(kept, granularity_scale_bytes(spec_of(q, columnwise)->grain, grid));
 }
 
-static void place_use_codes(qdata *d, block_writer *c, const qtensor *q, bool transposed) {
-    d->data = place_part(c, q->rows * q->columns);
+static void place_use_codes(qdata *d, block_writer *c, const qtensor *q, bool columnwise) {
+    bool transposed = columnwise && c->can->contiguous_contraction;
+    d->data = place_part(c, dtype_count_bytes(spec_of(q, columnwise)->format, q->rows * q->columns));
     d->transposed = transposed;
     d->ld = transposed ? q->rows : q->columns;
 }
@@ -77,12 +88,12 @@ ott_status qtensor_lay_out(qtensor *q, const backend_capabilities *can, qblocks 
     bool shares_codes = shares_scales && !can->contiguous_contraction;
     q->rowwise = q->columnwise = (qdata){0};
     if (fp8) {
-        place_use_scales(&q->rowwise, shares_scales ? &column : &row, q, false);
+        place_use_scales(&q->rowwise, &row, shares_scales ? &column : &row, q, false);
         place_use_codes(&q->rowwise, shares_codes ? &column : &row, q, false);
     }
     if (shares_scales) q->columnwise = qtensor_shared_use(q->rowwise);
     if (!cast_spec_is_fp8(&q->spec.columnwise) || shares_codes) return OTT_OK;
-    if (!shares_scales) place_use_scales(&q->columnwise, &column, q, true);
-    place_use_codes(&q->columnwise, &column, q, can->contiguous_contraction);
+    if (!shares_scales) place_use_scales(&q->columnwise, &row, &column, q, true);
+    place_use_codes(&q->columnwise, &column, q, true);
     return OTT_OK;
 }

@@ -1,7 +1,7 @@
 /*
  * tensor/qtensor: a quantized tensor: FP8 codes and scales for two uses (fp8/recipe.h): rowwise, contracted
  * along its rows, and columnwise, contracted along its columns. qtensor_lay_out decides the layout: where
- * codes, amax and scales are stored, if columnwise codes are transposed, and what is shared.
+ * codes, scales and amaxes are stored, if columnwise codes are transposed, and what is shared.
  */
 #ifndef TENSOR_QTENSOR_H
 #define TENSOR_QTENSOR_H
@@ -14,16 +14,18 @@
 /* One use of a quantized tensor as a GEMM operand mn x k (fp8/granularity.h). For the rowwise use mn are the
    rows and k the columns; for the columnwise use it is the reverse. amax, scale and scale_inv have an entry
    for each scale block. Element (mn, k) has entry mn / block.mn * mn_step + k / block.k * k_step, with block
-   = granularity_block. If the use is in high precision, all pointers are NULL. */
+   = granularity_block. But E8M0 entries of scale_inv are in tiles (fp8/scale_tiles.h). If the use is in high
+   precision, all pointers are NULL. */
 typedef struct qdata {
     void *data; /* codes: row i, column j is at i * ld + j, or at j * ld + i if transposed */
     /* stride of rows, or of columns if transposed; in a view, the full tensor's stride */
     int64_t ld;
-    bool transposed;  /* columnwise only: the codes of a column are contiguous */
-    float *amax;      /* largest magnitude of each block */
-    float *scale;     /* factor of values before the cast to FP8 */
-    float *scale_inv; /* 1/scale, the factor of decoded values */
+    bool transposed; /* columnwise only: the codes of a column are contiguous */
+    void *scale_inv; /* 1/scale, the factor of decoded values, in the format granularity_scale_format */
+    float *amax;     /* largest magnitude of each block; only for casting */
+    float *scale;    /* factor of values before the cast to FP8; only for casting */
     int64_t mn_step, k_step;
+    scale_tiles tiles; /* order of E8M0 entries of scale_inv */
     const float *next; /* AMAX_DELAYED: new scale; `quantize` copies it to scale[0] before casting */
 } qdata;
 
@@ -40,7 +42,9 @@ typedef struct qblock {
     void *data; /* memory, aligned for the backend; NULL: qtensor_lay_out sets only `bytes` */
     int64_t bytes;
 } qblock;
-/* The memory of both uses. The columnwise block has the shared arrays, because it is kept for backward. */
+/* The memory of both uses. The columnwise block has what is kept for backward: the columnwise codes and
+   scale_inv, also if the rowwise use shares them. The rowwise block has the rest, including the amaxes and
+   scales of both uses, which only casting needs. */
 typedef struct qblocks {
     qblock rowwise, columnwise;
 } qblocks;
@@ -61,13 +65,15 @@ ANYWHERE int64_t qtensor_group_block(int64_t group, int64_t first, int64_t block
 /* Returns a view of group `group`, rows [first, first + count) of q. */
 qtensor qtensor_group(const qtensor *q, int64_t group, int64_t first, int64_t count);
 
-/* Sets mn_step and k_step of a use: the scales are a matrix [blocks along K][blocks along MN]. */
-static inline void qtensor_order(qdata *d, granularity g, int64_t mn) {
+/* Sets mn_step, k_step and tiles of a use with this number of scales. amax and scale are matrices [grid.k]
+   [grid.mn]. */
+static inline void qtensor_order(qdata *d, granularity g, scale_grid grid) {
     d->mn_step = 1;
-    d->k_step = granularity_mn_groups(g, mn);
+    d->k_step = grid.mn;
+    d->tiles = granularity_tiles(g, grid);
 }
-/* Sets mn_step and k_step of one use of q, also if q has groups. Returns the number of scales of this use. */
-int64_t qtensor_order_use(qdata *d, const qtensor *q, bool columnwise);
+/* Does the same for one use of q, also if q has groups. Returns the number of scales of this use. */
+scale_grid qtensor_order_use(qdata *d, const qtensor *q, bool columnwise);
 /* Returns the columnwise use that shares the arrays of `rowwise`: its MN and K are swapped. */
 static inline qdata qtensor_shared_use(qdata rowwise) {
     int64_t mn_step = rowwise.mn_step;
@@ -83,7 +89,7 @@ static inline int64_t qtensor_index(const qdata *d, int64_t i, int64_t j) {
 /* qtensor_shares_scales: both uses are FP8 and share scales. qtensor_shares_codes: they also share codes. */
 static inline bool qtensor_shares_scales(const qtensor *q) {
     return cast_spec_is_fp8(&q->spec.rowwise) && cast_spec_is_fp8(&q->spec.columnwise) &&
-           q->rowwise.scale == q->columnwise.scale;
+           q->rowwise.scale_inv == q->columnwise.scale_inv;
 }
 static inline bool qtensor_shares_codes(const qtensor *q) {
     return qtensor_shares_scales(q) && q->rowwise.data == q->columnwise.data;

@@ -38,7 +38,7 @@ static inline int64_t tensor_count(tensor t) {
     return t.rows * t.columns;
 }
 static inline int64_t tensor_bytes(tensor t) {
-    return t.rows * t.ld * dtype_bytes(t.dtype);
+    return dtype_count_bytes(t.dtype, t.rows * t.ld);
 }
 
 #endif

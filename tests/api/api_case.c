@@ -99,6 +99,10 @@ ott_qdata use_on_host(ott_qtensor *q, ott_usage use) {
     v.codes = on_host(c, v.codes, q->q.rows * q->q.columns);
     v.amax = on_host(c, v.amax, scales);
     v.scale = on_host(c, v.scale, scales);
+    qdata *d = use == OTT_ROWWISE ? &q->q.rowwise : &q->q.columnwise;
+    const cast_spec *spec = use == OTT_ROWWISE ? &q->q.spec.rowwise : &q->q.spec.columnwise;
+    if (d->tiles.along_k)
+        scales = granularity_scale_bytes(spec->grain, (scale_grid){d->k_step, v.count / d->k_step});
     v.scale_inv = on_host(c, v.scale_inv, scales);
     return v;
 }

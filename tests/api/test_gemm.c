@@ -61,7 +61,8 @@ static reference_operand operand_of(ott_tensor *t, ott_qtensor *q, ott_usage use
                                .grain = grain_of(&v),
                                .scale_inv = v.scale_inv,
                                .mn_step = v.mn_step,
-                               .k_step = v.k_step};
+                               .k_step = v.k_step,
+                               .tiles = {.along_k = v.tiles_along_k}};
 }
 
 static void check_product(const fixture *f, ott_gemm_kind which, bool accumulate) {

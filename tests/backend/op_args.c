@@ -28,11 +28,16 @@ static ott_status replace_tensor(const replacing *r, const char *what, tensor *t
     return replace_at(r, what, &t->data, elements * dtype_bytes(t->dtype));
 }
 
-/* Size in bytes of an operand's scale array, up to the end of its last entry. */
-static int64_t scale_bytes(granularity g, int64_t mn, int64_t depth, int64_t mn_step, int64_t k_step) {
-    int64_t along = granularity_mn_groups(g, mn), groups = granularity_groups(g, mn, depth);
-    if (groups == 0) return 0;
-    return ((along - 1) * mn_step + (groups / along - 1) * k_step + 1) * (int64_t)sizeof(float);
+/* Size in bytes of an array with a float for each scale, up to the end of its last entry. */
+static int64_t floats_bytes(scale_grid grid, int64_t mn_step, int64_t k_step) {
+    if (grid.mn * grid.k == 0) return 0;
+    return ((grid.mn - 1) * mn_step + (grid.k - 1) * k_step + 1) * (int64_t)sizeof(float);
+}
+
+/* Size in bytes of scale_inv, up to the end of its last entry, or of its last tile. */
+static int64_t scale_inv_bytes(scale_grid grid, int64_t mn_step, int64_t k_step, scale_tiles t) {
+    if (!t.along_k || grid.mn * grid.k == 0) return floats_bytes(grid, mn_step, k_step);
+    return ((t.mn + grid.mn - 1) / SCALE_TILE_MN + 1) * t.along_k * SCALE_TILE_BYTES;
 }
 
 static ott_status replace_floats(const replacing *r, const char *field, const char *member, float **floats,
@@ -47,12 +52,14 @@ static ott_status replace_use(const replacing *r, const char *field, const cast_
                               int64_t depth, const qtensor *q, qdata *s) {
     if (!cast_spec_is_fp8(spec)) return OTT_OK;
     int64_t codes = mn * depth > 0 ? qtensor_index(s, q->rows - 1, q->columns - 1) + 1 : 0;
-    int64_t bytes = scale_bytes(spec->grain, mn, depth, s->mn_step, s->k_step);
+    scale_grid grid = granularity_grid(spec->grain, mn, depth);
+    int64_t bytes = floats_bytes(grid, s->mn_step, s->k_step);
     float *next = (float *)(uintptr_t)s->next;
     TRY(replace_member(r, field, "codes", &s->data, codes));
     TRY(replace_floats(r, field, "amax", &s->amax, bytes));
     TRY(replace_floats(r, field, "scale", &s->scale, bytes));
-    TRY(replace_floats(r, field, "scale_inv", &s->scale_inv, bytes));
+    TRY(replace_member(r, field, "scale_inv", &s->scale_inv,
+                       scale_inv_bytes(grid, s->mn_step, s->k_step, s->tiles)));
     TRY(replace_floats(r, field, "next", &next, (int64_t)sizeof(float)));
     s->next = next;
     return OTT_OK;
@@ -76,10 +83,11 @@ static ott_status replace_qlist(const replacing *r, const char *what, qlist *lis
 }
 
 static ott_status replace_operand(const replacing *r, const char *what, operand *o) {
-    float *scale_inv = (float *)(uintptr_t)o->scale_inv;
+    void *scale_inv = (void *)(uintptr_t)o->scale_inv;
+    scale_grid grid = granularity_grid(o->grain, operand_mn(o), operand_k(o));
     TRY(replace_tensor(r, what, &o->t)); /* a packed operand may have more memory than its tensor */
-    TRY(replace_floats(r, what, "scale_inv", &scale_inv,
-                       scale_bytes(o->grain, operand_mn(o), operand_k(o), o->mn_step, o->k_step)));
+    TRY(replace_member(r, what, "scale_inv", &scale_inv,
+                       scale_inv_bytes(grid, o->mn_step, o->k_step, o->tiles)));
     o->scale_inv = scale_inv;
     return OTT_OK;
 }

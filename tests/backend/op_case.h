@@ -32,7 +32,8 @@ typedef struct region {
     ott_dtype dtype;
     region_role role;
     int64_t rows, columns, ld;
-    int64_t offset; /* bytes from the beginning of the block to element 0 */
+    int64_t offset;  /* bytes from the beginning of the block to element 0 */
+    scale_grid grid; /* for E8M0 scales of a quantized copy: the number of scales; else 0 */
 } region;
 
 /* What one pointer field of the op's arguments points at. Only the member for this kind of field is used. */

@@ -132,14 +132,20 @@ static const granularity gemm_grains[][2] = {
     {GRANULARITY_1X128, GRANULARITY_1X128},   {GRANULARITY_1X128, GRANULARITY_128X128},
     {GRANULARITY_128X128, GRANULARITY_1X128}, {GRANULARITY_1X32, GRANULARITY_1X32}};
 
+static void gemm_set_order(operand *o, const qdata *use) {
+    o->mn_step = use->mn_step;
+    o->k_step = use->k_step;
+    o->tiles = use->tiles;
+}
+
 /* Sets the strides of an operand's scales. Square blocks may use the scales of the transposed matrix. */
 static void gemm_scale_order(op_case *c, operand *o, int64_t mn) {
     qdata use = {0};
     bool shared = o->grain == GRANULARITY_128X128 && case_draw(c, 2);
-    qtensor_order(&use, o->grain, shared ? SIZE('K') : mn);
+    int64_t k = SIZE('K');
+    qtensor_order(&use, o->grain, granularity_grid(o->grain, shared ? k : mn, shared ? mn : k));
     if (shared) use = qtensor_shared_use(use);
-    o->mn_step = use.mn_step;
-    o->k_step = use.k_step;
+    gemm_set_order(o, &use);
 }
 
 /* Makes an operand with mn rows (M or N) and `depth` columns (K), stored transposed or not unless it is
@@ -160,10 +166,12 @@ static operand *gemm_place(op_case *c, const char *field, ott_dtype d, granulari
     return o;
 }
 
-static void gemm_scale(op_case *c, operand *o, const char *label, int64_t entries) {
+static void gemm_scale(op_case *c, operand *o, const char *label, scale_grid grid) {
     void *data;
+    ott_dtype format = granularity_scale_format(o->grain);
+    int64_t entries = granularity_scale_bytes(o->grain, grid) / dtype_bytes(format);
     if (!dtype_is_fp8(o->t.dtype) || case_draw(c, 4) == 0) return;
-    case_region(c, label, OTT_F32, 1, entries, false, REGION_IN, &data);
+    case_region(c, label, format, 1, entries, false, REGION_IN, &data);
     o->scale_inv = data;
 }
 
@@ -173,7 +181,7 @@ static void gemm_operand(op_case *c, const char *field, const char *label, int64
     case_at(c, field)->operand.packed = field[0] == 'b' && case_draw(c, 3) == 0;
     operand *o = gemm_place(c, field, d, grain, mn, SIZE('K'));
     gemm_scale_order(c, o, mn);
-    gemm_scale(c, o, label, granularity_groups(grain, mn, SIZE('K')));
+    gemm_scale(c, o, label, granularity_grid(grain, mn, SIZE('K')));
 }
 
 static void gemm_prepare(op_case *c) {
@@ -548,11 +556,10 @@ static void grouped_operand(op_case *c, const char *field, const char *label, ot
     qtensor q = {.rows = rows, .columns = columns, .groups = SIZE('E')};
     qdata use = {0};
     q.spec.rowwise.grain = q.spec.columnwise.grain = grain;
-    int64_t entries = qtensor_order_use(&use, &q, deep);
+    scale_grid grid = qtensor_order_use(&use, &q, deep);
     operand *o = gemm_place(c, field, d, grain, deep ? columns : rows, deep ? rows : columns);
-    o->mn_step = use.mn_step;
-    o->k_step = use.k_step;
-    gemm_scale(c, o, label, entries);
+    gemm_set_order(o, &use);
+    gemm_scale(c, o, label, grid);
 }
 
 /* Draws formats for both operands of a grouped product, and granularities with equal blocks along K. */

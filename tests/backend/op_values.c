@@ -67,6 +67,8 @@ void values_fill(op_case *c, const region *r) {
                 ((int32_t *)data)[index] = 0;
             else if (dtype_is_fp8(r->dtype))
                 ((uint8_t *)data)[index] = fp8_code(c, r->dtype);
+            else if (r->dtype == OTT_E8M0)
+                cast_store(data, r->dtype, index, fabsf(value_of_kind(c, magnitudes, mixture)));
             else
                 cast_store(data, r->dtype, index, value_of_kind(c, magnitudes, mixture));
         }

@@ -131,7 +131,7 @@ static void a_quantized_copy_is_checked(void **state) {
     float host[COUNT] = {0}, *block = allocate(fence.d, COUNT);
     tensor x = tensor_matrix(fence.data, OTT_F32, ROWS, COLUMNS);
     qtensor q = {.rows = ROWS, .columns = COLUMNS, .spec = {.rowwise = {.format = OTT_E4M3}}};
-    qtensor_order(&q.rowwise, GRANULARITY_TENSOR, ROWS);
+    qtensor_order(&q.rowwise, GRANULARITY_TENSOR, (scale_grid){1, 1});
     q.rowwise.ld = COLUMNS;
     q.rowwise.data = block;
     q.rowwise.ld = COLUMNS;

@@ -47,7 +47,8 @@ typedef struct gemm_case {
 /* The arrays of a case. Each is an allocation of exactly its size. */
 typedef struct gemm_data {
     void *a, *b, *c_before, *c_expected, *c;
-    float *scale_inv_a, *scale_inv_b, *bias;
+    void *scale_inv_a, *scale_inv_b;
+    float *bias;
     int64_t c_bytes;
 } gemm_data;
 
@@ -116,16 +117,27 @@ static void *use_matrix(const use *s, int64_t mn, int64_t k, values v) {
     return some_matrix(s->format, use_rows(s, mn, k), columns, columns + s->padding, v);
 }
 
-static operand use_operand(const use *s, void *data, int64_t mn, int64_t k, const float *scale_inv) {
+static void *use_scales(const use *s, int64_t mn, int64_t k, values v) {
+    int64_t bytes = granularity_scale_bytes(s->grain, granularity_grid(s->grain, mn, k));
+    if (granularity_scale_format(s->grain) == OTT_F32) return some_floats(bytes / 4, v);
+    uint8_t *codes = malloc((size_t)bytes + 1);
+    assert_non_null(codes);
+    for (int64_t i = 0; i < bytes; i++)
+        codes[i] = (uint8_t)(v == VALUES_ANY_BITS ? draw() : (uint32_t)(120 + pick(15)));
+    return codes;
+}
+
+static operand use_operand(const use *s, void *data, int64_t mn, int64_t k, const void *scale_inv) {
     qdata scales = {0};
-    qtensor_order(&scales, s->grain, s->turned ? k : mn);
+    qtensor_order(&scales, s->grain, granularity_grid(s->grain, s->turned ? k : mn, s->turned ? mn : k));
     if (s->turned) scales = qtensor_shared_use(scales);
     operand o = {.t = tensor_matrix(data, s->format, use_rows(s, mn, k), use_columns(s, mn, k)),
                  .transposed = s->transposed,
                  .scale_inv = s->scaled ? scale_inv : NULL,
                  .grain = s->grain,
                  .mn_step = scales.mn_step,
-                 .k_step = scales.k_step};
+                 .k_step = scales.k_step,
+                 .tiles = scales.tiles};
     o.t.ld += s->padding;
     return o;
 }
@@ -138,7 +150,8 @@ static reference_operand use_reference(const operand *o) {
                                .scale_inv = o->scale_inv,
                                .grain = o->grain,
                                .mn_step = o->mn_step,
-                               .k_step = o->k_step};
+                               .k_step = o->k_step,
+                               .tiles = o->tiles};
 }
 
 /* Packs the operand on the device, in an allocation of exactly its size. The caller frees it with free(). */
@@ -159,8 +172,8 @@ static operand pack(exec *cx, const operand *plain) {
 static gemm_data make(const gemm_case *t) {
     gemm_data d = {.a = use_matrix(&t->a, t->m, t->k, t->values),
                    .b = use_matrix(&t->b, t->n, t->k, t->values)};
-    d.scale_inv_a = some_floats(granularity_groups(t->a.grain, t->m, t->k), t->values);
-    d.scale_inv_b = some_floats(granularity_groups(t->b.grain, t->n, t->k), t->values);
+    d.scale_inv_a = use_scales(&t->a, t->m, t->k, t->values);
+    d.scale_inv_b = use_scales(&t->b, t->n, t->k, t->values);
     d.bias = some_floats(t->n, t->values);
     int64_t ld = t->n + t->c_padding;
     d.c_bytes = t->m > 0 ? ((t->m - 1) * ld + t->n) * dtype_bytes(t->c) : 0;

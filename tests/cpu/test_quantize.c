@@ -11,6 +11,7 @@
 #include "devices.h"
 #include "fp8/reference.h"
 #include "tensor/exec.h"
+#include "tensor/scale_entry.h"
 #include <stdlib.h>
 
 static devices all;
@@ -58,32 +59,37 @@ static tensor some_tensor(ott_dtype d, int64_t rows, int64_t columns, int64_t ld
     return t;
 }
 
-/* Allocates the arrays of one copy (rowwise or columnwise). */
-static qdata make_use(int64_t groups, int64_t elements) {
-    qdata s = {.data = malloc((size_t)elements + 1)};
-    s.amax = malloc((size_t)groups * 4), s.scale = malloc((size_t)groups * 4),
-    s.scale_inv = malloc((size_t)groups * 4);
-    assert_true(s.data && s.amax && s.scale && s.scale_inv);
-    return s;
+static scale_grid grid_of(const cast_spec *s, const tensor *x, bool column) {
+    return granularity_grid(s->grain, column ? x->columns : x->rows, column ? x->rows : x->columns);
 }
 
-static void wipe_use(qdata *s, int64_t groups, int64_t elements) {
-    memset(s->data, 0xa5, (size_t)elements + 1);
-    memset(s->amax, 0xa5, (size_t)groups * 4);
-    memset(s->scale, 0xa5, (size_t)groups * 4);
-    memset(s->scale_inv, 0xa5, (size_t)groups * 4);
+static int64_t groups_of(const cast_spec *s, const tensor *x, bool column) {
+    scale_grid grid = grid_of(s, x, column);
+    return grid.mn * grid.k;
+}
+
+/* Makes the arrays of one copy (rowwise or columnwise), filled with other bytes than the op writes. */
+static qdata make_use(const cast_spec *s, const tensor *x, bool column) {
+    size_t codes = (size_t)tensor_count(*x) + 1, floats = (size_t)groups_of(s, x, column) * 4;
+    size_t inverses = (size_t)granularity_scale_bytes(s->grain, grid_of(s, x, column));
+    qdata use = {.data = malloc(codes), .ld = x->columns};
+    use.amax = malloc(floats), use.scale = malloc(floats), use.scale_inv = malloc(inverses);
+    assert_true(use.data && use.amax && use.scale && use.scale_inv);
+    memset(use.data, 0xa5, codes);
+    memset(use.amax, 0xa5, floats);
+    memset(use.scale, 0xa5, floats);
+    memset(use.scale_inv, 0xa5, inverses);
+    qtensor_order(&use, s->grain, grid_of(s, x, column));
+    return use;
 }
 
 static void free_use(qdata *s) {
     free(s->data), free(s->amax), free(s->scale), free(s->scale_inv);
 }
 
-static void assert_same_floats(const char *on, const char *what, const float *found, const float *expected,
-                               int64_t count) {
-    for (int64_t i = 0; i < count; i++)
-        if (fmath_bits(found[i]) != fmath_bits(expected[i]) && !(isnan(found[i]) && isnan(expected[i])))
-            fail_msg("%s: %s[%d] is %a, expected %a", on, what, (int)i, (double)found[i],
-                     (double)expected[i]);
+static void assert_same_float(const char *on, const char *what, int64_t i, float found, float expected) {
+    if (fmath_bits(found) != fmath_bits(expected) && !(isnan(found) && isnan(expected)))
+        fail_msg("%s: %s[%d] is %a, expected %a", on, what, (int)i, (double)found, (double)expected);
 }
 
 /* Compares a quantized copy's codes, stored in any order, with `expected`, which is in row order. */
@@ -102,17 +108,14 @@ static void assert_same_use(const char *on, const tensor *x, const cast_spec *s,
                             const qdata *expected, int64_t groups) {
     if (!cast_spec_is_fp8(s)) return;
     assert_same_codes(on, x, found, expected);
-    assert_same_floats(on, "amax", found->amax, expected->amax, groups);
-    assert_same_floats(on, "scale", found->scale, expected->scale, groups);
-    assert_same_floats(on, "scale_inv", found->scale_inv, expected->scale_inv, groups);
+    for (int64_t g = 0; g < groups; g++) {
+        assert_same_float(on, "amax", g, found->amax[g], expected->amax[g]);
+        assert_same_float(on, "scale", g, found->scale[g], expected->scale[g]);
+        assert_same_float(on, "scale_inv", g, scale_entry_read(found, g), scale_inverse(expected->scale[g]));
+    }
 }
 
 /* ---- quantize against the reference ---- */
-
-static int64_t groups_of(const cast_spec *s, const tensor *x, bool column) {
-    return column ? granularity_groups(s->grain, x->columns, x->rows)
-                  : granularity_groups(s->grain, x->rows, x->columns);
-}
 
 /* The scale for delayed scaling, which is an input. give_scale stores it in qdata.next or qdata.scale. */
 static const float given_scale = 3.7f;
@@ -124,9 +127,12 @@ static void give_scale(const cast_spec *s, qdata *out, int64_t groups, bool as_n
 }
 
 static void reference_use(const tensor *x, const cast_spec *s, bool column, qdata *out) {
+    float *scale_inv = malloc((size_t)groups_of(s, x, column) * 4 + 1);
+    assert_non_null(scale_inv);
     give_scale(s, out, groups_of(s, x, column), false);
     reference_quantize(x->data, x->dtype, x->rows, x->columns, x->ld, s, column, out->amax, out->scale,
-                       out->scale_inv, out->data);
+                       scale_inv, out->data);
+    free(scale_inv);
 }
 
 static ott_status quantize_in_parts(exec *cx, const tensor *x, const qtensor *q) {
@@ -141,9 +147,6 @@ static qtensor lay_out(const tensor *x, const quant_spec *spec, const qdata *row
                        bool transposed) {
     qtensor q = {
         .rows = x->rows, .columns = x->columns, .spec = *spec, .rowwise = *row, .columnwise = *column};
-    qtensor_order(&q.rowwise, spec->rowwise.grain, x->rows);
-    qtensor_order(&q.columnwise, spec->columnwise.grain, x->columns);
-    q.rowwise.ld = q.columnwise.ld = x->columns;
     if (quant_spec_shares_scales(spec)) q.columnwise = qtensor_shared_use(q.rowwise);
     if (!transposed) return q;
     q.columnwise.data = column->data;
@@ -153,10 +156,10 @@ static qtensor lay_out(const tensor *x, const quant_spec *spec, const qdata *row
 }
 
 static void check_quantize(const tensor *x, const quant_spec *spec) {
-    int64_t elements = tensor_count(*x), row_groups = groups_of(&spec->rowwise, x, false);
+    int64_t row_groups = groups_of(&spec->rowwise, x, false);
     int64_t column_groups = groups_of(&spec->columnwise, x, true);
-    qdata row = make_use(row_groups, elements), column = make_use(column_groups, elements);
-    qdata wanted_row = make_use(row_groups, elements), wanted_column = make_use(column_groups, elements);
+    qdata wanted_row = make_use(&spec->rowwise, x, false),
+          wanted_column = make_use(&spec->columnwise, x, true);
     reference_use(x, &spec->rowwise, false, &wanted_row);
     reference_use(x, &spec->columnwise, true, &wanted_column);
     bool shared = quant_spec_shares_scales(spec), transposed = pick(2);
@@ -164,8 +167,7 @@ static void check_quantize(const tensor *x, const quant_spec *spec) {
         exec cx = {.device = all.list[i / 4]};
         bool delayed = spec->rowwise.policy == AMAX_DELAYED || spec->columnwise.policy == AMAX_DELAYED;
         if (i % 4 > 1 && !delayed) continue;
-        wipe_use(&row, row_groups, elements);
-        wipe_use(&column, column_groups, elements);
+        qdata row = make_use(&spec->rowwise, x, false), column = make_use(&spec->columnwise, x, true);
         give_scale(&spec->rowwise, &row, row_groups, i % 4 > 1);
         give_scale(&spec->columnwise, &column, column_groups, i % 4 > 1);
         qtensor q = lay_out(x, spec, &row, &column, transposed);
@@ -178,8 +180,9 @@ static void check_quantize(const tensor *x, const quant_spec *spec) {
                             column_groups);
         else if (cast_spec_is_fp8(&spec->columnwise)) /* the columnwise copy shares the rowwise scales */
             assert_same_codes(cx.device->name, x, &q.columnwise, &wanted_column);
+        free_use(&row), free_use(&column);
     }
-    free_use(&row), free_use(&column), free_use(&wanted_row), free_use(&wanted_column);
+    free_use(&wanted_row), free_use(&wanted_column);
 }
 
 /* If an amax is NaN, amax, scale and scale_inv have the same bits at every ISA level, whatever bits the
@@ -188,19 +191,19 @@ static void test_nan_is_one_number(void **state) {
     (void)state;
     enum { ROWS = 40, COLUMNS = 160, ELEMENTS = ROWS * COLUMNS };
     static const granularity grains[] = {GRANULARITY_TENSOR, GRANULARITY_ROW, GRANULARITY_1X128,
-                                         GRANULARITY_128X128};
+                                         GRANULARITY_128X128, GRANULARITY_1X32};
     static uint16_t halves[ELEMENTS];
     for (int i = 0; i < ELEMENTS; i++) halves[i] = 0x3c00; /* the fp16 code of 1 */
     halves[3 * COLUMNS + 7] = 0x7d01, halves[5 * COLUMNS + 9] = 0xfe35;
     tensor x = tensor_matrix(halves, OTT_F16, ROWS, COLUMNS);
     for (size_t n = 0; n < 2 * sizeof grains / sizeof *grains; n++) {
-        cast_spec s = {.format = OTT_E4M3, .grain = grains[n / 2], .scale = {.rule = SCALE_TORCHAO}};
+        bool mx = grains[n / 2] == GRANULARITY_1X32;
+        cast_spec s = {
+            .format = OTT_E4M3, .grain = grains[n / 2], .scale = {.rule = mx ? SCALE_E8M0 : SCALE_TORCHAO}};
         quant_spec spec = {s, {.format = OTT_F16}};
         if (n % 2) spec = (quant_spec){{.format = OTT_F16}, s};
         int64_t groups = groups_of(&s, &x, n % 2);
-        qdata use = make_use(groups, ELEMENTS);
-        use.ld = COLUMNS;
-        qtensor_order(&use, s.grain, n % 2 ? COLUMNS : ROWS);
+        qdata use = make_use(&s, &x, n % 2);
         qtensor q = {.rows = ROWS, .columns = COLUMNS, .spec = spec, .rowwise = use, .columnwise = use};
         for (int i = 0; i < all.count; i++) {
             exec cx = {.device = all.list[i]};
@@ -210,7 +213,7 @@ static void test_nan_is_one_number(void **state) {
                 if (!isnan(use.amax[g])) continue;
                 found++;
                 if (fmath_bits(use.amax[g]) != 0x7fc00000u || fmath_bits(use.scale[g]) != 0x7fc00000u ||
-                    fmath_bits(use.scale_inv[g]) != 0x7fc00000u)
+                    fmath_bits(scale_entry_read(&use, g)) != 0x7fc00000u)
                     fail_msg("%s, %s: amax %08x", cx.device->name, granularity_name(s.grain),
                              fmath_bits(use.amax[g]));
             }
@@ -222,11 +225,12 @@ static void test_nan_is_one_number(void **state) {
 
 static cast_spec some_use(ott_dtype format, granularity grain) {
     const scale_rule rules[] = {SCALE_TORCHAO, SCALE_TE, SCALE_NONE, SCALE_E8M0, SCALE_E8M0_FLOOR};
+    bool mx = grain == GRANULARITY_1X32;
     return (cast_spec){.format = format,
                        .grain = grain,
                        .mode = pick(2) ? CAST_SATURATE : CAST_OVERFLOW,
-                       .policy = pick(6) ? AMAX_CURRENT : AMAX_DELAYED,
-                       .scale = {.rule = rules[pick(5)],
+                       .policy = mx || pick(6) ? AMAX_CURRENT : AMAX_DELAYED,
+                       .scale = {.rule = rules[mx ? 3 + pick(2) : pick(5)],
                                  .power_of_two = pick(2),
                                  .epsilon = pick(2) ? 0.01f : 0.0f,
                                  .infinite = 3.4e38f}};
@@ -368,12 +372,11 @@ static void delayed_keeps_the_given_scale(void **state) {
     cast_spec s = {.format = OTT_E4M3, .scale = {.rule = SCALE_TE}, .policy = AMAX_DELAYED, .history = 4};
     for (int i = 0; i < all.count; i++) {
         exec cx = {.device = all.list[i]};
-        qdata use = make_use(1, 200);
-        use.ld = 40;
-        use.scale[0] = 4.0f, use.scale_inv[0] = 0.25f;
+        qdata use = make_use(&s, &x, false);
+        use.scale[0] = 4.0f;
         qtensor q = {.rows = 5, .columns = 40, .spec = {s, s}, .rowwise = use, .columnwise = use};
         assert_int_equal(op_quantize(&cx, &(quantize_args){.x = &x, .q = &q}), OTT_OK);
-        assert_true(use.scale[0] == 4.0f && use.scale_inv[0] == 0.25f);
+        assert_true(use.scale[0] == 4.0f && scale_entry_read(&use, 0) == 0.25f);
         assert_true(use.amax[0] == reference_amax(x.data, OTT_F32, 5, 40, 40));
         for (int64_t e = 0; e < 200; e++)
             assert_int_equal(((uint8_t *)use.data)[e],

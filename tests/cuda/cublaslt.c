@@ -162,6 +162,7 @@ cublasStatus_t cublasLtMatmulPreferenceDestroy(cublasLtMatmulPreference_t prefer
 
 int cublaslt_products;
 bool cublaslt_refuses, cublaslt_wrong_results;
+const void *cublaslt_scales[2];
 
 static bool is_fp8(cudaDataType_t type) {
     return type == CUDA_R_8F_E4M3 || type == CUDA_R_8F_E5M2;
@@ -250,7 +251,7 @@ typedef struct product {
 static float mx_scale_at(const operand *x, int64_t k, int64_t mn_index, int64_t block) {
     const unsigned char *codes = (const void *)x->scale;
     int64_t tile = mn_index / 128 * ((k + 127) / 128) + block / 4;
-    return ldexpf(1, codes[tile * 512 + mn_index % 32 * 16 + mn_index / 32 % 4 * 4 + block % 4] - 127);
+    return cast_from_e8m0(codes[tile * 512 + mn_index % 32 * 16 + mn_index / 32 % 4 * 4 + block % 4]);
 }
 
 static float scale_at(const operand *x, int64_t blocks, int64_t mn_index, int64_t depth) {
@@ -295,11 +296,13 @@ static bool is_mx(const operand *x) {
 }
 
 /* Computes column j of a product. Sums blocks of 128 terms (MX: 32), multiplies each block's sum by the
-   block's scales, and adds the block sums. Ottava's A is cuBLAS' B, so the scale of b is multiplied first. */
+   block's scales, and adds the block sums. Ottava's A is cuBLAS' B, so the scale of b is multiplied first.
+   With MX, also multiplies the scales of the padding by 0, as a GPU does. */
 static void add_blocks(const product *w, int64_t j, const float *a, const float *b, float *sum, float *y) {
     int64_t m = w->a.mn, blocks = (w->k + 127) / 128, deep = is_mx(&w->a) ? 32 : 128;
+    int64_t end = is_mx(&w->a) ? blocks * 128 : w->k;
     for (int64_t i = 0; i < m; i++) y[i] = 0;
-    for (int64_t p = 0; p < w->k; p += deep) {
+    for (int64_t p = 0; p < end; p += deep) {
         add_products(m, p, p + deep < w->k ? p + deep : w->k, a, b + j, w->b.mn, sum);
         float right = is_mx(&w->b) ? mx_scale_at(&w->b, w->k, j, p / 32) : scale_at(&w->b, blocks, j, p);
         for (int64_t i = 0; i < m; i++) {
@@ -405,6 +408,8 @@ cublasStatus_t cublasLtMatmul(cublasLtHandle_t handle, cublasLtMatmulDesc_t desc
                    .k = k};
     require_device(w);
     cublaslt_products++;
+    cublaslt_scales[0] = o->b_scale;
+    cublaslt_scales[1] = o->a_scale;
     cudart_queue(stream, run_product, w, free);
     return CUBLAS_STATUS_SUCCESS;
 }

@@ -53,6 +53,8 @@ extern int cublaslt_products;
 extern bool cublaslt_refuses;
 /* If true, the cuBLASLt stand-in's results are twice the correct ones. */
 extern bool cublaslt_wrong_results;
+/* The addresses of the scales of Ottava's A and B in the last product. */
+extern const void *cublaslt_scales[2];
 
 #ifdef __cplusplus
 }

@@ -90,22 +90,29 @@ typedef struct product {
     ott_dtype format; /* format of operand a; operand b is E4M3 */
     ott_dtype d;
     int64_t k;
-    int shift; /* number of elements between an aligned address and the scales */
+    int shift; /* number of scales between an aligned address and the scales */
     bool accumulate, bias;
 } product;
 
 static uint8_t codes[2][N * LONG];
-static float scales[2][N * 9 + 1], bias[N], before[M * N], expected[M * N], got[M * N];
+static union {
+    float inverse[N * 12 + 1];
+    uint8_t codes[4 * (N * 12 + 1)]; /* E8M0 */
+} scales[2];
+static float bias[N], before[M * N], expected[M * N], got[M * N];
 
 static void draw_operands(const product *p) {
     for (int i = 0; i < N * LONG; i++) {
         codes[0][i] = cast_to_fp8((float)(i * 37 % 101 - 50) / 8, p->format, CAST_SATURATE);
         codes[1][i] = cast_to_fp8((float)(i * 53 % 89 - 44) / 16, OTT_E4M3, CAST_SATURATE);
     }
-    for (int i = 0; i < N * 9 + 1; i++) {
-        bool mx = p->a == GRANULARITY_1X32;
-        scales[0][i] = mx ? ldexpf(1, i * 7 % 13 - 6) : 0.3f + (float)(i * 7 % 13) / 10;
-        scales[1][i] = mx ? ldexpf(1, i * 5 % 11 - 5) : 0.2f + (float)(i * 5 % 11) / 9;
+    for (int i = 0; i < N * 12 + 1; i++) {
+        scales[0].inverse[i] = 0.3f + (float)(i * 7 % 13) / 10;
+        scales[1].inverse[i] = 0.2f + (float)(i * 5 % 11) / 9;
+    }
+    for (int i = 0; p->a == GRANULARITY_1X32 && i < (int)sizeof scales[0].codes; i++) {
+        scales[0].codes[i] = (uint8_t)(121 + i * 7 % 13);
+        scales[1].codes[i] = (uint8_t)(122 + i * 5 % 11);
     }
     for (int i = 0; i < N; i++) bias[i] = (float)i / 7;
     for (int i = 0; i < M * N; i++) cast_store(before, p->d, i, (float)(i % 19) / 3);
@@ -119,21 +126,24 @@ static void *to_device(const void *data, int64_t bytes) {
     return block;
 }
 
-static operand operand_of(const product *p, bool of_b, void *data, float *scale) {
+/* array: the memory of the scales, which begin p->shift scales after its start. */
+static operand operand_of(const product *p, bool of_b, void *data, void *array) {
     granularity grain = of_b ? p->b : p->a;
+    char *scale = (char *)array + p->shift * dtype_bytes(granularity_scale_format(grain));
     int64_t mn = of_b ? N : M;
     operand o = {
         .t = tensor_matrix(data, of_b ? OTT_E4M3 : p->format, mn, p->k), .grain = grain, .scale_inv = scale};
     qdata use = {0};
-    qtensor_order(&use, grain, mn);
+    qtensor_order(&use, grain, granularity_grid(grain, mn, p->k));
     o.mn_step = use.mn_step;
     o.k_step = use.k_step;
+    o.tiles = use.tiles;
     return o;
 }
 
 static reference_operand reference_of(const operand *o) {
-    return (reference_operand){o->t.data, o->t.dtype,   o->t.ld,    false,
-                               o->grain,  o->scale_inv, o->mn_step, o->k_step};
+    return (reference_operand){o->t.data,    o->t.dtype, o->t.ld,   false,   o->grain,
+                               o->scale_inv, o->mn_step, o->k_step, o->tiles};
 }
 
 static gemm_spec spec_of(const product *p) {
@@ -142,8 +152,8 @@ static gemm_spec spec_of(const product *p) {
 }
 
 static void expect_product(const product *p) {
-    operand a = operand_of(p, false, codes[0], scales[0] + p->shift);
-    operand b = operand_of(p, true, codes[1], scales[1] + p->shift);
+    operand a = operand_of(p, false, codes[0], &scales[0]);
+    operand b = operand_of(p, true, codes[1], &scales[1]);
     reference_operand ra = reference_of(&a), rb = reference_of(&b);
     gemm_spec spec = spec_of(p);
     reference_gemm(M, N, p->k, &ra, &rb, &spec, p->bias ? bias : NULL, p->accumulate, expected, p->d, N);
@@ -156,11 +166,14 @@ static ott_status multiply(void *args, exec *cx) {
 /* Runs a product. The scales begin p->shift elements after an aligned address: they need no alignment. */
 static void run_product(const product *p) {
     exec cx = {.device = gpu.device, .log = &lg};
-    void *data[6] = {to_device(codes[0], sizeof codes[0]),   to_device(codes[1], sizeof codes[1]),
-                     to_device(scales[0], sizeof scales[0]), to_device(scales[1], sizeof scales[1]),
-                     to_device(bias, sizeof bias),           to_device(before, sizeof before)};
-    operand a = operand_of(p, false, data[0], (float *)data[2] + p->shift);
-    operand b = operand_of(p, true, data[1], (float *)data[3] + p->shift);
+    void *data[6] = {to_device(codes[0], sizeof codes[0]),
+                     to_device(codes[1], sizeof codes[1]),
+                     to_device(&scales[0], sizeof scales[0]),
+                     to_device(&scales[1], sizeof scales[1]),
+                     to_device(bias, sizeof bias),
+                     to_device(before, sizeof before)};
+    operand a = operand_of(p, false, data[0], data[2]);
+    operand b = operand_of(p, true, data[1], data[3]);
     tensor added = tensor_vector(data[4], OTT_F32, N), c_ = tensor_matrix(data[5], p->d, M, N);
     gemm_args g = {.a = &a,
                    .b = &b,
@@ -221,6 +234,64 @@ static int close_blackwell(void **state) {
 static void mx_goes_to_the_library_on_blackwell(void **state) {
     (void)state;
     check_products(GRANULARITY_1X32, GRANULARITY_1X32);
+}
+
+/* A product of two tensors that are quantized first. */
+typedef struct quantized_product {
+    tensor x[2], c;
+    const void *scales[2]; /* addresses of the operands' scale_inv */
+} quantized_product;
+
+static ott_status quantize_and_multiply(void *user, exec *cx) {
+    quantized_product *p = user;
+    qtensor q[2];
+    plan_buffer buffers[2];
+    for (int i = 0; i < 2; i++) {
+        qblocks blocks = {0};
+        q[i] =
+            (qtensor){.rows = p->x[i].rows, .columns = p->x[i].columns, .spec = recipe_find("mxfp8")->input};
+        TRY(qtensor_lay_out(&q[i], cx->device->can, &blocks));
+        TRY(plan_open(cx->plan, "a test's operand", blocks.rowwise.bytes + blocks.columnwise.bytes,
+                      &buffers[i]));
+        blocks.rowwise.data = buffers[i].data;
+        blocks.columnwise.data = (char *)buffers[i].data + blocks.rowwise.bytes;
+        TRY(qtensor_lay_out(&q[i], cx->device->can, &blocks));
+        TRY(op_quantize(cx, &(quantize_args){.x = &p->x[i], .q = &q[i]}));
+        p->scales[i] = q[i].rowwise.scale_inv;
+    }
+    operand a = operand_rowwise((tensor){0}, &q[0]), b = operand_rowwise((tensor){0}, &q[1]);
+    TRY(op_gemm(cx, &(gemm_args){.a = &a, .b = &b, .c = &p->c, .spec = {.order = SCALE_A_THEN_B}}));
+    for (int i = 0; i < 2; i++) TRY(plan_close(cx->plan, &buffers[i]));
+    return OTT_OK;
+}
+
+static quantized_product run_quantized(device *d, float *result) {
+    static float values[N * ODD];
+    exec cx = {.device = d, .log = &lg};
+    quantized_product p;
+    void *data[3];
+    for (int i = 0; i < N * ODD; i++) values[i] = (float)(i * 37 % 101 - 50) / 8;
+    for (int i = 0; i < 3; i++)
+        succeed(device_allocate(d, MEM_OTHER, sizeof values, "a test's array", &data[i]));
+    for (int i = 0; i < 2; i++) succeed(device_copy_in(d, data[i], values, sizeof values));
+    p.x[0] = tensor_matrix(data[0], OTT_F32, M, ODD);
+    p.x[1] = tensor_matrix(data[1], OTT_F32, N, ODD);
+    p.c = tensor_matrix(data[2], OTT_F32, M, N);
+    succeed(case_in_plan(&cx, quantize_and_multiply, &p));
+    succeed(device_copy_out(d, result, data[2], tensor_bytes(p.c)));
+    for (int i = 0; i < 3; i++) device_release(d, data[i]);
+    return p;
+}
+
+/* cuBLASLt reads MX scales where `quantize` has stored them. Their padding is not NaN, although the memory
+   was NaN before. */
+static void mx_scales_are_read_in_place(void **state) {
+    (void)state;
+    quantized_product p = run_quantized(gpu.device, got);
+    assert_int_equal(cublaslt_products, 1);
+    for (int i = 0; i < 2; i++) assert_ptr_equal(cublaslt_scales[i], p.scales[i]);
+    run_quantized(reference.device, expected);
+    assert_memory_equal(got, expected, sizeof got);
 }
 
 static void a_refusal_is_logged_once_and_replaced(void **state) {
@@ -296,6 +367,7 @@ int main(int count, char **arguments) {
     const struct CMUnitTest tests[] = {
         TEST(what_recipes_multiply_goes_to_the_library),
         cmocka_unit_test_setup_teardown(mx_goes_to_the_library_on_blackwell, open_blackwell, close_blackwell),
+        cmocka_unit_test_setup_teardown(mx_scales_are_read_in_place, open_blackwell, close_blackwell),
         TEST(a_refusal_is_logged_once_and_replaced),
         TEST(a_wrong_product_is_found),
         TEST(an_accumulator_of_the_host_is_refused),

@@ -39,7 +39,11 @@ static void sizes(void **state) {
         [OTT_F32] = 4,  [OTT_BF16] = 2, [OTT_F16] = 2, [OTT_E4M3] = 1, [OTT_E5M2] = 1,
         [OTT_E8M0] = 1, [OTT_U8] = 1,   [OTT_I32] = 4, [OTT_I64] = 8,
     };
-    for (int d = 0; d < OTT_DTYPE_COUNT; d++) assert_int_equal(dtype_bytes((ott_dtype)d), bytes[d]);
+    for (int d = 0; d < OTT_DTYPE_COUNT; d++) {
+        assert_int_equal(dtype_bytes((ott_dtype)d), bytes[d]);
+        assert_int_equal(dtype_count_bytes((ott_dtype)d, 7), 7 * bytes[d]);
+        assert_int_equal(dtype_count_bytes((ott_dtype)d, 0), 0);
+    }
 }
 
 static void families(void **state) {

@@ -190,10 +190,10 @@ static void gemm_in_every_layout(void **state) {
         for (int k = 0; k < K; k++) b[j][k] = bt[k][j] = (float)(2 * j + k - 3);
     for (int layout = 0; layout < 4; layout++) {
         bool ta = layout & 1, tb = layout & 2;
-        reference_operand left = {ta ? (void *)at : (void *)a, OTT_F32, ta ? M : K, ta,
-                                  GRANULARITY_TENSOR,          NULL,    1,          0};
-        reference_operand right = {tb ? (void *)bt : (void *)b, OTT_F32, tb ? N : K, tb,
-                                   GRANULARITY_TENSOR,          NULL,    1,          0};
+        reference_operand left = {
+            ta ? (void *)at : (void *)a, OTT_F32, ta ? M : K, ta, GRANULARITY_TENSOR, NULL, 1, 0, {0}};
+        reference_operand right = {
+            tb ? (void *)bt : (void *)b, OTT_F32, tb ? N : K, tb, GRANULARITY_TENSOR, NULL, 1, 0, {0}};
         float c[M][N + 2]; /* the leading dimension exceeds N */
         reference_gemm(M, N, K, &left, &right, &plain, NULL, false, c, OTT_F32, N + 2);
         for (int i = 0; i < M; i++) {
@@ -207,8 +207,8 @@ static void gemm_in_every_layout(void **state) {
 }
 
 static float dot(const float *a, const float *b, int64_t k) {
-    reference_operand left = {a, OTT_F32, k, false, GRANULARITY_TENSOR, NULL, 1, 0},
-                      right = {b, OTT_F32, k, false, GRANULARITY_TENSOR, NULL, 1, 0};
+    reference_operand left = {a, OTT_F32, k, false, GRANULARITY_TENSOR, NULL, 1, 0, {0}},
+                      right = {b, OTT_F32, k, false, GRANULARITY_TENSOR, NULL, 1, 0, {0}};
     float c = 77.0f;
     reference_gemm(1, 1, k, &left, &right, &plain, NULL, false, &c, OTT_F32, 1);
     return c;
@@ -246,8 +246,9 @@ static void gemm_applies_scales_in_order(void **state) {
     /* so the two orders of scaling have different results */
     assert_true(3.0f * (third * third) != (3.0f * third) * third);
     for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
-        reference_operand left = {&three, OTT_F32, 1, false, GRANULARITY_TENSOR, rows[i].scale_inv_a, 1, 0};
-        reference_operand right = {&one, OTT_F32, 1, false, GRANULARITY_ROW, rows[i].scale_inv_b, 1, 0};
+        reference_operand left = {&three, OTT_F32, 1,  false, GRANULARITY_TENSOR, rows[i].scale_inv_a,
+                                  1,      0,       {0}};
+        reference_operand right = {&one, OTT_F32, 1, false, GRANULARITY_ROW, rows[i].scale_inv_b, 1, 0, {0}};
         gemm_spec spec = {.order = rows[i].order};
         float c;
         reference_gemm(1, 1, 1, &left, &right, &spec, NULL, false, &c, OTT_F32, 1);
@@ -258,8 +259,8 @@ static void gemm_applies_scales_in_order(void **state) {
 static void gemm_scales_rows(void **state) {
     (void)state;
     const float ones[] = {1.0f, 1.0f, 1.0f}, by_line[] = {2.0f, 4.0f}, tensor = 16.0f;
-    reference_operand left = {ones, OTT_F32, 1, false, GRANULARITY_ROW, by_line, 1, 0};
-    reference_operand right = {ones, OTT_F32, 1, false, GRANULARITY_TENSOR, &tensor, 1, 0};
+    reference_operand left = {ones, OTT_F32, 1, false, GRANULARITY_ROW, by_line, 1, 0, {0}};
+    reference_operand right = {ones, OTT_F32, 1, false, GRANULARITY_TENSOR, &tensor, 1, 0, {0}};
     float c[6];
     reference_gemm(2, 3, 1, &left, &right, &plain, NULL, false, c, OTT_F32, 3);
     for (int i = 0; i < 6; i++) assert_same_bits(c[i], i < 3 ? 32.0f : 64.0f);
@@ -271,8 +272,8 @@ static void gemm_scales_rows(void **state) {
 static void gemm_adds_bias_then_c(void **state) {
     (void)state;
     const float one = 1.0f, big = 0x1p24f, bias = 1.0f;
-    reference_operand left = {&big, OTT_F32, 1, false, GRANULARITY_TENSOR, NULL, 1, 0},
-                      right = {&one, OTT_F32, 1, false, GRANULARITY_TENSOR, NULL, 1, 0};
+    reference_operand left = {&big, OTT_F32, 1, false, GRANULARITY_TENSOR, NULL, 1, 0, {0}},
+                      right = {&one, OTT_F32, 1, false, GRANULARITY_TENSOR, NULL, 1, 0, {0}};
     float c = 1.0f;
     reference_gemm(1, 1, 1, &left, &right, &plain, &bias, true, &c, OTT_F32, 1);
     assert_same_bits(c, 0x1p24f); /* with the bias 1 and with c = 1: 2^24 + 1 is a tie that rounds to 2^24 */
@@ -290,7 +291,7 @@ static void gemm_adds_bias_then_c(void **state) {
 static void gemm_of_nothing_is_the_bias(void **state) {
     (void)state;
     const float bias[] = {1.5f, -2.5f};
-    reference_operand none = {bias, OTT_F32, 0, false, GRANULARITY_TENSOR, NULL, 1, 0};
+    reference_operand none = {bias, OTT_F32, 0, false, GRANULARITY_TENSOR, NULL, 1, 0, {0}};
     float c[2] = {1.0f, 1.0f};
     reference_gemm(1, 2, 0, &none, &none, &plain, bias, true, c, OTT_F32, 2);
     assert_same_bits(c[0], 2.5f);
@@ -300,8 +301,8 @@ static void gemm_of_nothing_is_the_bias(void **state) {
 static void gemm_nan_is_canonical_in_narrow_results(void **state) {
     (void)state;
     const float nan = fmath_from_bits(0xffc12345), one = 1.0f;
-    reference_operand left = {&nan, OTT_F32, 1, false, GRANULARITY_TENSOR, NULL, 1, 0},
-                      right = {&one, OTT_F32, 1, false, GRANULARITY_TENSOR, NULL, 1, 0};
+    reference_operand left = {&nan, OTT_F32, 1, false, GRANULARITY_TENSOR, NULL, 1, 0, {0}},
+                      right = {&one, OTT_F32, 1, false, GRANULARITY_TENSOR, NULL, 1, 0, {0}};
     uint16_t h = 0;
     reference_gemm(1, 1, 1, &left, &right, &plain, NULL, false, &h, OTT_BF16, 1);
     assert_int_equal(h, 0x7fff);
@@ -330,7 +331,8 @@ static void gemm_with_the_tensor_core_rule(void **state) {
                                       GRANULARITY_TENSOR,
                                       NULL,
                                       1,
-                                      0};
+                                      0,
+                                      {0}};
             reference_operand right = {transposed ? (void *)bt : (void *)b,
                                        OTT_E4M3,
                                        transposed ? N : K,
@@ -338,7 +340,8 @@ static void gemm_with_the_tensor_core_rule(void **state) {
                                        GRANULARITY_TENSOR,
                                        NULL,
                                        1,
-                                       0};
+                                       0,
+                                       {0}};
             gemm_spec spec = {.accumulate = split ? ACCUMULATE_HOPPER_SPLIT : ACCUMULATE_HOPPER_FAST};
             float c[M][N];
             reference_gemm(M, N, lengths[l], &left, &right, &spec, NULL, false, c, OTT_F32, N);
@@ -440,7 +443,7 @@ static reference_operand quantize_operand(const float *x, int64_t rows, int64_t 
     q->scale = q->amax + rows;
     q->scale_inv = q->scale + rows;
     reference_quantize(x, OTT_F32, rows, k, k, s, false, q->amax, q->scale, q->scale_inv, q->codes);
-    return (reference_operand){q->codes, s->format, k, false, s->grain, q->scale_inv, 1, 0};
+    return (reference_operand){q->codes, s->format, k, false, s->grain, q->scale_inv, 1, 0, {0}};
 }
 
 /* Returns the SQNR of an FP8 GEMM of two N(0,1) matrices, relative to the same product in double. */

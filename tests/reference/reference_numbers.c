@@ -2,6 +2,7 @@
 #include "fp8/history.h"
 #include "fp8/reference.h"
 #include "reference/reference_parts.h"
+#include "tensor/scale_entry.h"
 #include <float.h>
 #include <stdlib.h>
 #include <string.h>
@@ -31,14 +32,25 @@ static void put_codes(const qtensor *q, const uint8_t *codes, const qdata *d) {
             ((uint8_t *)d->data)[qtensor_index(d, i, j)] = codes[i * q->columns + j];
 }
 
+/* Number of scale groups of the copy; column: of the columnwise copy. */
+static int64_t group_count(const qtensor *q, const cast_spec *spec, bool column) {
+    return column ? granularity_groups(spec->grain, q->columns, q->rows)
+                  : granularity_groups(spec->grain, q->rows, q->columns);
+}
+
 static void quantize_use(const tensor *x, const qtensor *q, bool column, uint8_t *codes) {
     const cast_spec *spec = column ? &q->spec.columnwise : &q->spec.rowwise;
     const qdata *s = column ? &q->columnwise : &q->rowwise;
     if (!cast_spec_is_fp8(spec)) return;
     if (spec->policy == AMAX_DELAYED && s->next) s->scale[0] = s->next[0];
+    int64_t count = group_count(q, spec, column);
+    float *scale_inv = malloc((size_t)count * sizeof *scale_inv + 1);
+    if (!scale_inv) abort();
     reference_quantize(x->data, x->dtype, x->rows, x->columns, x->ld, spec, column, s->amax, s->scale,
-                       s->scale_inv, codes);
+                       scale_inv, codes);
+    for (int64_t g = 0; g < count; g++) scale_entry_write(s, g, scale_inv[g]);
     put_codes(q, codes, s);
+    free(scale_inv);
 }
 
 static void quantize_both(const tensor *x, const qtensor *q) {
@@ -56,12 +68,7 @@ void reference_quantize_list(const tensor *x, const qlist *list) {
     for (int i = 0; list && i < list->count; i++) quantize_both(x, &list->item[i]);
 }
 
-/* Number of scale groups of the copy; column: of the columnwise copy. group_of: index of (i, j)'s group. */
-static int64_t group_count(const qtensor *q, const cast_spec *spec, bool column) {
-    return column ? granularity_groups(spec->grain, q->columns, q->rows)
-                  : granularity_groups(spec->grain, q->rows, q->columns);
-}
-
+/* Index of the scale group of element (i, j). */
 static int64_t group_of(const cast_spec *spec, bool column, int64_t i, int64_t j, const qdata *s) {
     scale_block block = granularity_block(spec->grain);
     int64_t line = column ? j : i, k = column ? i : j;
@@ -87,7 +94,7 @@ static void scale_use(const qtensor *q, const cast_spec *spec, bool column, cons
             s->scale[g] = scale_from_amax(s->amax[g], spec->format, &spec->scale);
         else if (s->next)
             s->scale[g] = s->next[0];
-        s->scale_inv[g] = scale_inverse(s->scale[g]);
+        scale_entry_write(s, g, scale_inverse(s->scale[g]));
     }
 }
 
@@ -109,7 +116,7 @@ ott_status reference_op_dequantize(exec *cx, const dequantize_args *a) {
         for (int64_t j = 0; j < a->y->columns; j++) {
             uint8_t code = ((const uint8_t *)s->data)[qtensor_index(s, i, j)];
             put(a->y, i, j,
-                cast_from_fp8(code, spec->format) * s->scale_inv[group_of(spec, column, i, j, s)]);
+                cast_from_fp8(code, spec->format) * scale_entry_read(s, group_of(spec, column, i, j, s)));
         }
     return OTT_OK;
 }
@@ -158,7 +165,7 @@ static void quantize_group_use(const tensor *x, const qtensor *q, bool column) {
         int64_t to = g % mn_groups * s->mn_step + g / mn_groups * s->k_step;
         s->amax[to] = made[g];
         s->scale[to] = made[count + g];
-        s->scale_inv[to] = made[2 * count + g];
+        scale_entry_write(s, to, made[2 * count + g]);
     }
     put_codes(q, codes, s);
     free(made);
@@ -193,7 +200,7 @@ static void statistics_use(const tensor *x, const cast_spec *spec, bool column, 
             int64_t group = group_of(spec, column, i, j, s);
             uint8_t code = ((const uint8_t *)s->data)[qtensor_index(s, i, j)];
             float value = at(x, i, j), scaled = fabsf(value * s->scale[group]);
-            float difference = cast_from_fp8(code, spec->format) * s->scale_inv[group] - value;
+            float difference = cast_from_fp8(code, spec->format) * scale_inverse(s->scale[group]) - value;
             saturated += isinf(value) || (spec->format == OTT_E4M3 ? scaled > 464.0f : scaled >= 61440.0f);
             underflowed += value != 0.0f && (code & 0x7f) == 0;
             squares[e % 16] = fmaf(value, value, squares[e % 16]);
@@ -252,7 +259,8 @@ static reference_operand plain_operand(const operand *o) {
                                .scale_inv = o->scale_inv,
                                .grain = o->grain,
                                .mn_step = o->mn_step,
-                               .k_step = o->k_step};
+                               .k_step = o->k_step,
+                               .tiles = o->tiles};
 }
 
 /* In the reference a packed operand is the operand itself. */

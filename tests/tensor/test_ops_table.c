@@ -216,6 +216,11 @@ static void test_quantized(void **state) {
     assert_int_equal(check("quantize", &a), OTT_OK);
     a.q = NULL;
     refused(check("quantize", &a), OTT_ERR_INTERNAL, "quantize", "q", "missing");
+    q.rowwise.amax = q.rowwise.scale = NULL; /* only casts need them */
+    assert_int_equal(check("dequantize", &(dequantize_args){.q = &q, .y = &x}), OTT_OK);
+    q.rowwise.scale_inv = NULL;
+    refused(check("dequantize", &(dequantize_args){.q = &q, .y = &x}), OTT_ERR_INTERNAL, "dequantize", "q",
+            "row");
 
     tensor y = x;
     qlist list = {.count = 2, .item = {rowwise(T, D), rowwise(T + 1, D)}};

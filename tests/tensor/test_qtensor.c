@@ -41,10 +41,13 @@ static void add_part(parts *all, const void *at, int64_t bytes) {
 }
 
 static void add_scales(parts *all, const qdata *d, const cast_spec *s, int64_t mn_size, int64_t depth) {
-    int64_t bytes = granularity_groups(s->grain, mn_size, depth) * (int64_t)sizeof(float);
+    scale_grid grid = granularity_grid(s->grain, mn_size, depth);
+    int64_t bytes = grid.mn * grid.k * (int64_t)sizeof(float);
     add_part(all, d->amax, bytes);
     add_part(all, d->scale, bytes);
-    add_part(all, d->scale_inv, bytes);
+    add_part(all, d->scale_inv, granularity_scale_bytes(s->grain, grid));
+    assert_true(is_within(&all->blocks->rowwise, all->items[all->count - 3])); /* amax */
+    assert_true(is_within(&all->blocks->rowwise, all->items[all->count - 2])); /* scale */
     assert_int_equal(d->mn_step, 1);
     assert_int_equal(d->k_step, granularity_mn_groups(s->grain, mn_size));
 }
@@ -78,10 +81,10 @@ static void check_uses(const qtensor *q, const backend_capabilities *can, const 
     if (columnwise && !qtensor_shares_codes(q)) add_part(&all, q->columnwise.data, q->rows * q->columns);
     if (columnwise) {
         check_codes(&q->columnwise, q->rows, q->columns, can->contiguous_contraction);
-        part scales = {(const char *)q->columnwise.scale, 1}, codes = {q->columnwise.data, 1};
+        part scales = {q->columnwise.scale_inv, 1}, codes = {q->columnwise.data, 1};
         assert_true(is_within(&blocks->columnwise, scales) && is_within(&blocks->columnwise, codes));
     } else
-        assert_true(!q->columnwise.data && !q->columnwise.scale);
+        assert_true(!q->columnwise.data && !q->columnwise.scale_inv);
     int64_t bytes = 0; /* all bytes belong to some array */
     for (int i = 0; i < all.count; i++) bytes += backend_align(can, all.items[i].bytes);
     assert_int_equal(bytes, blocks->rowwise.bytes + blocks->columnwise.bytes);
@@ -160,13 +163,30 @@ static void test_operands_of_both_layouts(void **state) {
     }
 }
 
+/* Position (mn, k) of a group's scale_inv must be entry `at` of the full tensor's scale_inv. */
+static void expect_inverse_of(const qdata *full, const qdata *group, int64_t at, int64_t mn, int64_t k,
+                              int64_t bytes) {
+    if (!full->tiles.along_k) {
+        assert_ptr_equal((float *)group->scale_inv + mn * group->mn_step + k * group->k_step,
+                         (float *)full->scale_inv + at);
+        return;
+    }
+    int64_t byte = scale_tiles_index(full->tiles, at % full->k_step, at / full->k_step);
+    assert_in_range(byte, 0, bytes - 1);
+    assert_int_equal(scale_tiles_index(group->tiles, mn, k), byte);
+    assert_ptr_equal(group->scale_inv, full->scale_inv);
+}
+
 /* A tensor with groups of rows: each group has its own scales, and its codes are part of the full tensor's
    codes. Tests also an empty group, and a tensor without rows. */
 static void expect_own_scales(const qtensor *q, bool columnwise, const int64_t *end, int groups) {
     const qdata *full = columnwise ? &q->columnwise : &q->rowwise;
     scale_block block = granularity_block(columnwise ? q->spec.columnwise.grain : q->spec.rowwise.grain);
     qdata order;
-    int64_t entries = qtensor_order_use(&order, q, columnwise), first = 0;
+    scale_grid grid = qtensor_order_use(&order, q, columnwise);
+    int64_t entries = grid.mn * grid.k, first = 0;
+    int64_t bytes =
+        granularity_scale_bytes(columnwise ? q->spec.columnwise.grain : q->spec.rowwise.grain, grid);
     int *owner = calloc((size_t)entries, sizeof *owner);
     assert_non_null(owner);
     for (int e = 0; e <= groups; first = end[e++]) {
@@ -178,6 +198,7 @@ static void expect_own_scales(const qtensor *q, bool columnwise, const int64_t *
                 int64_t at = d->amax - full->amax + mn / block.mn * d->mn_step + k / block.k * d->k_step;
                 assert_in_range(at, 0, entries - 1);
                 assert_true(owner[at] == 0 || owner[at] == e + 1);
+                expect_inverse_of(full, d, at, mn / block.mn, k / block.k, bytes);
                 owner[at] = e + 1;
                 assert_ptr_equal((char *)d->data + qtensor_index(d, i, j),
                                  (char *)full->data + qtensor_index(full, first + i, j));
@@ -207,6 +228,48 @@ static void test_groups_share_no_scale(void **state) {
     }
 }
 
+/* Each position of E8M0 scales has its own byte in the tiles, and tiles have no other bytes but padding. */
+static void test_tiles_have_a_byte_for_each_position(void **state) {
+    (void)state;
+    static unsigned char used[6 * SCALE_TILE_BYTES];
+    scale_grid grid = {200, 9};
+    scale_tiles t = granularity_tiles(GRANULARITY_1X32, grid);
+    assert_int_equal(granularity_scale_bytes(GRANULARITY_1X32, grid), sizeof used);
+    for (int64_t mn = 0; mn < 256; mn++)
+        for (int64_t k = 0; k < 12; k++) {
+            int64_t at = scale_tiles_index(t, mn, k);
+            assert_in_range(at, 0, sizeof used - 1);
+            assert_int_equal(used[at]++, 0);
+        }
+    /* the first tile, as cuBLAS documents it: 16 bytes for rows 0, 32, 64 and 96, then for rows 1, 33, ... */
+    assert_int_equal(scale_tiles_index(t, 0, 3), 3);
+    assert_int_equal(scale_tiles_index(t, 32, 0), 4);
+    assert_int_equal(scale_tiles_index(t, 1, 0), 16);
+    assert_int_equal(scale_tiles_index(t, 0, 4), SCALE_TILE_BYTES);
+    assert_int_equal(scale_tiles_index(t, 128, 0), 3 * SCALE_TILE_BYTES);
+}
+
+/* Returns the bytes that a layer keeps for backward for each element of its input. */
+static double kept_bytes(const char *name, const backend_capabilities *can) {
+    enum { TOKENS = 4096, COLUMNS = 2048 };
+    qtensor q = {.rows = TOKENS, .columns = COLUMNS, .spec = recipe_find(name)->input};
+    qblocks blocks = {0};
+    assert_int_equal(qtensor_lay_out(&q, can, &blocks), OTT_OK);
+    return (double)blocks.columnwise.bytes / (TOKENS * COLUMNS);
+}
+
+static void test_bytes_kept_for_backward(void **state) {
+    (void)state;
+    for (int contiguous = 0; contiguous < 2; contiguous++) {
+        const backend_capabilities can = {.alignment = 256, .contiguous_contraction = contiguous};
+        assert_true(kept_bytes("tensorwise", &can) < 1.001);
+        assert_true(kept_bytes("rowwise", &can) < 1.001);
+        assert_true(kept_bytes("delayed", &can) < 1.001);
+        assert_true(kept_bytes("block", &can) == 1 + 4.0 / 128);
+        assert_true(kept_bytes("mxfp8", &can) == 1 + 1.0 / 32);
+    }
+}
+
 static void test_sizes_that_are_none(void **state) {
     (void)state;
     static const int64_t sizes[][2] = {{-1, 4},
@@ -227,9 +290,13 @@ static void test_sizes_that_are_none(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_every_recipe_and_backend), cmocka_unit_test(test_what_recipes_share),
-        cmocka_unit_test(test_operands_of_both_layouts), cmocka_unit_test(test_groups_share_no_scale),
+        cmocka_unit_test(test_every_recipe_and_backend),
+        cmocka_unit_test(test_what_recipes_share),
+        cmocka_unit_test(test_operands_of_both_layouts),
+        cmocka_unit_test(test_groups_share_no_scale),
         cmocka_unit_test(test_sizes_that_are_none),
+        cmocka_unit_test(test_tiles_have_a_byte_for_each_position),
+        cmocka_unit_test(test_bytes_kept_for_backward),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

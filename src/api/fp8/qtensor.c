@@ -153,7 +153,9 @@ ott_status ott_qtensor_data(ott_qtensor *q, ott_usage use, ott_qdata *out) {
                            .mn_step = d->mn_step,
                            .k_step = d->k_step,
                            .block_mn = share.mn,
-                           .block_depth = share.k};
+                           .block_depth = share.k,
+                           .scale_inv_format = granularity_scale_format(spec->grain),
+                           .tiles_along_k = d->tiles.along_k};
     }
     return api_write_struct(out, &view, sizeof view, "ott_qdata");
 }

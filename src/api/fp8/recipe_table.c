@@ -36,13 +36,15 @@ static void product_text(const recipe *r, recipe_gemm which, str *out) {
     if (g->accumulate != ACCUMULATE_FP32) str_printf(out, " %s", recipe_accumulate_name(g->accumulate));
 }
 
-/* Bytes that a layer keeps for backward per element of its input: the columnwise codes, and amax, scale and
-   scale_inv of each scale group (nn/activation). Scales per tensor or per column are too few to count. */
+/* Bytes that a layer keeps for backward per element of its input: the columnwise codes and scale_inv of each
+   scale group (nn/activation). Scales per tensor or per column are too few to count. */
 static double bytes_kept(const recipe *r) {
     const cast_spec *s = &r->input.columnwise;
     if (!cast_spec_is_fp8(s)) return (double)dtype_bytes(r->activation);
     scale_block share = granularity_block(s->grain);
-    return share.k == INT64_MAX ? 1 : 1 + 3.0 * sizeof(float) / (double)(share.mn * share.k);
+    double codes = (double)dtype_bytes(s->format);
+    if (share.k == INT64_MAX) return codes;
+    return codes + (double)dtype_bytes(granularity_scale_format(s->grain)) / (double)(share.mn * share.k);
 }
 
 /* ---- as text ---- */

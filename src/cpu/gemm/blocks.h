@@ -13,13 +13,13 @@ SIMD int64_t blocks_of(int64_t kc, int64_t block) {
     return (kc + block - 1) / block;
 }
 
-/* Packs the inverse scales of rows [row, row + rows) for one scale block. from: the inverse scales of this
-   block; NULL if the operand has no scales: then packs 1. Entries after `rows` are 0. */
-SIMD void pack_scale_inv_panel(float *out, const float *from, const operand *o, int64_t row, int64_t rows,
+/* Packs the inverse scales of rows [row, row + rows) for scale block k of the contraction. Packs 1 if the
+   operand has no scales. Entries after `rows` are 0. */
+SIMD void pack_scale_inv_panel(float *out, const operand *o, int64_t row, int64_t rows, int64_t k,
                                int64_t panel, int64_t block_mn) {
     for (int64_t i = 0; i < panel; i++) {
-        int64_t at = block_mn == 1 ? row + i : (row + i) / block_mn;
-        out[i] = i >= rows ? 0.0f : o->scale_inv ? from[at * o->mn_step] : 1.0f;
+        int64_t mn = block_mn == 1 ? row + i : (row + i) / block_mn;
+        out[i] = i >= rows ? 0.0f : o->scale_inv ? operand_scale_inv(o, mn, k) : 1.0f;
     }
 }
 
@@ -28,12 +28,11 @@ SIMD void pack_scale_invs(float *out, const operand *o, gemm_block b, int64_t bl
     int64_t block_mn = granularity_block(o->grain).mn;
     for (int64_t i = 0; i < b.rows; i += panel)
         for (int64_t k = b.k; k < b.k + b.kc; k += block, out += panel) {
-            const float *from = o->scale_inv ? o->scale_inv + k / block * o->k_step : NULL;
             int64_t rows = b.rows - i;
             if (block_mn == 1)
-                pack_scale_inv_panel(out, from, o, b.row + i, rows, panel, 1);
+                pack_scale_inv_panel(out, o, b.row + i, rows, k / block, panel, 1);
             else
-                pack_scale_inv_panel(out, from, o, b.row + i, rows, panel, block_mn);
+                pack_scale_inv_panel(out, o, b.row + i, rows, k / block, panel, block_mn);
         }
 }
 

@@ -109,12 +109,14 @@ typedef struct gemm_part {
 /* Return the inverse scales that finished sums are multiplied by: for 16 rows (n of them exist), or for one
    row. They are 1 if the operand has no scales, or has block scales, which multiply partial sums. */
 SIMD v16 gemm_scale_inv_lanes(const operand *o, int64_t row, int64_t n) {
-    if (o->scale_inv && o->grain == GRANULARITY_ROW) return v16_load_n(o->scale_inv + row, n);
-    return v16_set1(o->scale_inv && o->grain == GRANULARITY_TENSOR ? o->scale_inv[0] : 1.0f);
+    const float *scale_inv = o->scale_inv;
+    if (scale_inv && o->grain == GRANULARITY_ROW) return v16_load_n(scale_inv + row, n);
+    return v16_set1(scale_inv && o->grain == GRANULARITY_TENSOR ? scale_inv[0] : 1.0f);
 }
 SIMD v16 gemm_scale_inv(const operand *o, int64_t row) {
-    if (o->scale_inv && o->grain == GRANULARITY_ROW) return v16_set1(o->scale_inv[row]);
-    return v16_set1(o->scale_inv && o->grain == GRANULARITY_TENSOR ? o->scale_inv[0] : 1.0f);
+    const float *scale_inv = o->scale_inv;
+    if (scale_inv && o->grain == GRANULARITY_ROW) return v16_set1(scale_inv[row]);
+    return v16_set1(scale_inv && o->grain == GRANULARITY_TENSOR ? scale_inv[0] : 1.0f);
 }
 SIMD v16 gemm_scaled(v16 sum, v16 scale_inv_a, v16 scale_inv_b, scale_order order) {
     if (order == SCALE_PRODUCT) return v16_mul(sum, v16_mul(scale_inv_a, scale_inv_b));

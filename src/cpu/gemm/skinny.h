@@ -245,7 +245,7 @@ static skinny_kernel skinny_kernel_of(ott_dtype d, int64_t rows, bool tile32) {
 /* Returns the inverse scale of row `row` in scale block `block` of the contraction. */
 static float skinny_scale_inv_a(const operand *o, int64_t row, int64_t block) {
     int64_t rows = granularity_block(o->grain).mn;
-    return o->scale_inv ? o->scale_inv[row / rows * o->mn_step + block * o->k_step] : 1.0f;
+    return o->scale_inv ? operand_scale_inv(o, row / rows, block) : 1.0f;
 }
 
 /* Writes the inverse scales of the panel's rows, from row `row` on. Rows that do not exist get 0. */

@@ -38,8 +38,8 @@ static void dequantize_row(const dequantize_job *job, int64_t r) {
     int64_t run = each || s->at->transposed ? RUN : y->columns;
     for (int64_t j = 0; j < y->columns; j += run) {
         int64_t count = y->columns - j < run ? y->columns - j : run;
-        const float *scale_inv = each ? quantize_spread(s, s->at->scale_inv, r, j, count, scale_buffer)
-                                      : s->at->scale_inv + quantize_group(s, r, 0);
+        const float *scale_inv = each ? quantize_spread(s, s->scale_inv, r, j, count, scale_buffer)
+                                      : s->scale_inv + quantize_group(s, r, 0);
         const uint8_t *codes = quantize_codes(s->at, r, j, count, codes_buffer);
         multiply_any(y->dtype, s->spec->format, codes, scale_inv, each,
                      (char *)row_of(y, r) + j * dtype_bytes(y->dtype), count);

@@ -145,7 +145,7 @@ static quantize_work work_of(const quantize_job *job, int thread) {
 
 /* ---- scales ---- */
 
-/* Computes scales and scale_invs of `count` groups (first, first + step, ...) from their amaxes. */
+/* Computes scales and fp32 scale_invs of `count` groups (first, first + step, ...) from their amaxes. */
 static void set_scales(const quantize_use *s, int64_t first, int64_t count, int64_t step) {
     const qdata *at = s->at;
     if (step == 1 && count > 1 && s->spec->policy == AMAX_CURRENT && scale_has_lanes(&s->spec->scale)) {
@@ -157,12 +157,16 @@ static void set_scales(const quantize_use *s, int64_t first, int64_t count, int6
             at->scale[g] = scale_from_amax(at->amax[g], s->spec->format, &s->spec->scale);
         else if (at->next) /* delayed scaling: the scale was computed from earlier steps' amaxes */
             at->scale[g] = at->next[0];
-        at->scale_inv[g] = scale_inverse(at->scale[g]);
+        if (s->scale_inv) s->scale_inv[g] = scale_inverse(at->scale[g]);
     }
 }
 
+/* Computes all scales of a tensor, which is not a view. */
 static void set_all_scales(const quantize_use *s) {
+    int64_t along_mn = s->at->k_step;
     set_scales(s, 0, s->groups, 1);
+    if (s->scale_inv) return;
+    for (int64_t k = 0; k * along_mn < s->groups; k++) scale_store_codes(s, 0, k, along_mn);
 }
 
 /* ---- codes ---- */
@@ -270,6 +274,7 @@ static void finish_tile(const quantize_job *job, const quantize_use *s, float *t
         v16_store_n(s->at->amax + g, canonical_nan(v16_load(tile + n * TILE_ROWS)), end - row);
         if (!job->casts) continue;
         set_scales(s, g, end - row, 1);
+        scale_store_codes(s, row, (u.column >> s->column_shift) + n, end - row);
         v16_store(tile + n * TILE_ROWS, v16_load_n(s->at->scale + g, end - row));
     }
     for (int64_t i = row; i < end && job->casts; i++) {
@@ -303,6 +308,7 @@ static void finish_rows(const quantize_job *job, int i, quantize_unit u, int64_t
                         count - n);
         memset(w->most[i], 0, (size_t)count * sizeof(float));
         if (job->casts) set_scales(s, first, count, s->column_step);
+        if (job->casts && s->columns == 1) scale_store_codes(s, u.column, row >> s->row_shift, count);
     }
     if (job->casts && !job->waits[i]) cast_rows(job, s, u, row, end, job->ahead[1], w);
 }

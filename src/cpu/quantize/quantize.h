@@ -15,6 +15,7 @@
 typedef struct quantize_use {
     const cast_spec *spec; /* format, granularity and rule of the scales */
     const qdata *at;       /* codes, scales and amaxes of the use */
+    float *scale_inv;      /* at->scale_inv if it is fp32; NULL if it is E8M0 */
     /* the tensor's other use, if that use shares the scales but has separate codes; else NULL */
     const qdata *also;
     int64_t rows, columns;       /* size of a scale group: powers of two, or QUANTIZE_ALL */
@@ -31,6 +32,16 @@ static inline int64_t quantize_group(const quantize_use *s, int64_t row, int64_t
     return (row >> s->row_shift) * s->row_step + (column >> s->column_shift) * s->column_step;
 }
 
+/* Returns scale_inv of the element's group. */
+static inline float quantize_scale_inv(const quantize_use *s, int64_t row, int64_t column) {
+    if (s->scale_inv) return s->scale_inv[quantize_group(s, row, column)];
+    bool rowwise = s->rows == 1; /* a block of MN is one row or one column */
+    row >>= s->row_shift;
+    column >>= s->column_shift;
+    int64_t at = scale_tiles_index(s->at->tiles, rowwise ? row : column, rowwise ? column : row);
+    return cast_from_e8m0(((const uint8_t *)s->at->scale_inv)[at]);
+}
+
 static inline int quantize_shift(int64_t block) {
     return block == QUANTIZE_ALL ? 63 : __builtin_ctzll((unsigned long long)block);
 }
@@ -39,6 +50,7 @@ static inline quantize_use quantize_use_of(const qtensor *q, bool column) {
     quantize_use s = {.spec = column ? &q->spec.columnwise : &q->spec.rowwise,
                       .at = column ? &q->columnwise : &q->rowwise};
     scale_block block = granularity_block(s.spec->grain);
+    if (granularity_scale_format(s.spec->grain) == OTT_F32) s.scale_inv = s.at->scale_inv;
     s.rows = column ? block.k : block.mn;
     s.columns = column ? block.mn : block.k;
     s.row_shift = quantize_shift(s.rows);
@@ -65,16 +77,19 @@ static inline bool quantize_spreads(const quantize_use *s) {
     return s->columns != QUANTIZE_ALL && !(s->columns == 1 && s->column_step == 1);
 }
 
-/* Returns a scale for each of `count` elements of a row from `column` on. values: the use's scale or
-   scale_inv array. Copies scales to buffer[count + 15] if `values` does not have one for each element. */
+/* Returns a scale for each of `count` elements of a row from `column` on. values: the use's array `scale` or
+   `scale_inv`; NULL: E8M0 scale_inv. Copies scales to buffer[count + 15] if `values` does not have one for
+   each element. */
 static inline const float *quantize_spread(const quantize_use *s, const float *values, int64_t row,
                                            int64_t column, int64_t count, float *buffer) {
-    if (s->columns != QUANTIZE_ALL && !quantize_spreads(s)) return values + quantize_group(s, row, column);
+    if (values && s->columns != QUANTIZE_ALL && !quantize_spreads(s))
+        return values + quantize_group(s, row, column);
     for (int64_t j = 0; j < count;) {
         /* elements up to the end of the scale group; more than count if the group is a full row */
         int64_t left = s->columns - ((column + j) & (s->columns - 1));
         int64_t end = left < count - j ? j + left : count;
-        v16 value = v16_set1(values[quantize_group(s, row, column + j)]);
+        v16 value = v16_set1(values ? values[quantize_group(s, row, column + j)]
+                                    : quantize_scale_inv(s, row, column + j));
         for (int64_t i = j; i < end; i += 16) v16_store(buffer + i, value);
         j = end;
     }

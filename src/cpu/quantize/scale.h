@@ -1,4 +1,5 @@
-/* cpu/quantize/scale: computes 16 scales together (fp8/scale.h), because a tensor has many block scales. */
+/* cpu/quantize/scale: computes 16 scales together (fp8/scale.h), because a tensor has many block scales.
+   Stores decode scales as E8M0 codes. */
 #ifndef CPU_QUANTIZE_SCALE_H
 #define CPU_QUANTIZE_SCALE_H
 
@@ -31,7 +32,7 @@ SIMD v16 scale_e8m0_lanes(v16 amax, float max) {
     return v16_select(v16_lt(amax, v16_set1(INFINITY)), scale, of_infinity);
 }
 
-/* Computes scales and scale_invs of the consecutive groups [first, first + count) from their amaxes. */
+/* Computes scales and fp32 scale_invs of the consecutive groups [first, first + count) from their amaxes. */
 static inline void scale_neighbours(const quantize_use *s, int64_t first, int64_t count) {
     const scale_options *o = &s->spec->scale;
     const float max = dtype_max(s->spec->format);
@@ -39,7 +40,20 @@ static inline void scale_neighbours(const quantize_use *s, int64_t first, int64_
         v16 amax = v16_load_n(s->at->amax + g, end - g);
         v16 scale = o->rule == SCALE_TE ? scale_te_lanes(amax, max, o) : scale_e8m0_lanes(amax, max);
         v16_store_n(s->at->scale + g, scale, end - g);
-        v16_store_n(s->at->scale_inv + g, v16_div(v16_set1(1.0f), scale), end - g);
+        if (s->scale_inv) v16_store_n(s->scale_inv + g, v16_div(v16_set1(1.0f), scale), end - g);
+    }
+}
+
+/* If scale_inv is E8M0, stores it for the blocks (mn, k) to (mn + count - 1, k). Their scales are known. */
+static inline void scale_store_codes(const quantize_use *s, int64_t mn, int64_t k, int64_t count) {
+    const qdata *at = s->at;
+    const float *scale = at->scale + mn + k * at->k_step;
+    if (s->scale_inv) return;
+    for (int64_t i = 0, end; i < count; i = end) {
+        uint8_t *code = (uint8_t *)at->scale_inv + scale_tiles_index(at->tiles, mn + i, k);
+        int64_t run = SCALE_TILE_RUN - (at->tiles.mn + mn + i) % SCALE_TILE_RUN;
+        end = run < count - i ? i + run : count;
+        for (int64_t n = i; n < end; n++, code += SCALE_TILE_STEP) *code = scale_e8m0_code(scale[n]);
     }
 }
 

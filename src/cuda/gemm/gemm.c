@@ -163,8 +163,22 @@ static gemm_scales describe_scales(const matmul_spec *s, const operand *o, bool 
                          .k = block.k == INT64_MAX ? 1 : (operand_k(o) + block.k - 1) / block.k,
                          .mn_step = o->mn_step,
                          .k_step = o->k_step,
+                         .tiles = o->tiles,
                          .to_mn_step = matmul_scale_index(s, of_b, block.mn == INT64_MAX ? 0 : block.mn, 0),
                          .to_k_step = matmul_scale_index(s, of_b, 0, block.k == INT64_MAX ? 0 : block.k)};
+}
+
+/* True if cuBLASLt can read the scales where they are. *first: their address. */
+static bool find_scales_in_place(const matmul_spec *s, const gemm_scales *g, const void **first) {
+    bool along_mn = g->mn == 1 || g->mn_step == g->to_mn_step,
+         along_k = g->k == 1 || g->k_step == g->to_k_step;
+    *first = g->from;
+    if (s->scales == SCALES_MX) { /* a view must begin with a tile */
+        along_mn = g->tiles.mn % SCALE_TILE_MN == 0;
+        along_k = g->tiles.k % SCALE_TILE_K == 0 && g->tiles.along_k == matmul_mx_tiles(s);
+        *first = (const char *)g->from + scale_tiles_index(g->tiles, 0, 0);
+    }
+    return along_mn && along_k && (uintptr_t)*first % FP8_MULTIPLE == 0;
 }
 
 /* *out: the operand's scales in cuBLASLt's order. They are copied unless they are stored in this order. */
@@ -173,14 +187,11 @@ static ott_status place_library_scales(exec *cx, const gemm_choice *w, const ope
     const matmul_spec *s = &w->spec;
     gemm_scales scales =
         describe_scales(s, o, of_b, (char *)cx->workspace + (of_b ? w->b_scales_at : w->a_scales_at));
+    if (find_scales_in_place(s, &scales, out)) return OTT_OK;
     *out = scales.to;
-    if (s->scales == SCALES_MX)
-        return cuda_check(gemm_mx_scales_launch(&scales, matmul_mx_tiles(s), cuda_stream(cx)), "gemm");
-    bool is_in_place = (scales.mn == 1 || scales.mn_step == scales.to_mn_step) &&
-                       (scales.k == 1 || scales.k_step == scales.to_k_step);
-    if (!is_in_place || (uintptr_t)o->scale_inv % FP8_MULTIPLE != 0)
-        return cuda_check(gemm_scales_launch(&scales, cuda_stream(cx)), "gemm");
-    return *out = o->scale_inv, OTT_OK;
+    return cuda_check(s->scales == SCALES_MX ? gemm_tiles_launch(&scales, matmul_mx_tiles(s), cuda_stream(cx))
+                                             : gemm_scales_launch(&scales, cuda_stream(cx)),
+                      "gemm");
 }
 
 static ott_status place_operands(exec *cx, const gemm_args *g, const gemm_choice *w, matmul_data *out) {

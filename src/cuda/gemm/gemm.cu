@@ -13,15 +13,16 @@ enum { GEMM_THREADS = 256, FP8_CODES = 256 };
 struct gemm_side {
     const void *data;
     int64_t mn_stride, k_stride; /* strides in elements */
-    const float *scale_inv;
+    const void *scale_inv;
     int64_t block_mn, block_k, mn_step, k_step;
+    scale_tiles tiles;
     ott_dtype format;
 };
 
 /* Same as granularity_block, which kernels' C++ sources cannot call. */
 static scale_block block_of(granularity g) {
     static const scale_block blocks[] = {
-#define X(constant, name, mn, k) {(mn) ? (mn) : INT64_MAX, (k) ? (k) : INT64_MAX},
+#define X(constant, name, mn, k, scale) {(mn) ? (mn) : INT64_MAX, (k) ? (k) : INT64_MAX},
         GRANULARITY_MAP(X)
 #undef X
     };
@@ -38,11 +39,13 @@ static gemm_side side_of(const operand *o) {
             block.k,
             o->mn_step,
             o->k_step,
+            o->tiles,
             o->t.dtype};
 }
 
 __device__ __forceinline__ float scale_at(const gemm_side &s, int64_t mn, int64_t k) {
-    return s.scale_inv ? s.scale_inv[mn / s.block_mn * s.mn_step + k / s.block_k * s.k_step] : 1.0f;
+    if (!s.scale_inv) return 1.0f;
+    return scale_inv_at(s.scale_inv, s.mn_step, s.k_step, s.tiles, mn / s.block_mn, k / s.block_k);
 }
 
 /* How a kernel reads an element of a format. The value of an FP8 code is looked up in a table. */
@@ -222,7 +225,9 @@ __device__ __forceinline__ gemm_side side_of_group(gemm_side s, bool deep, int64
     const int64_t size = R == reads::f32 ? 4 : R == reads::fp8 ? 1 : 2;
     int64_t block = qtensor_group_block(group, first, deep ? s.block_k : s.block_mn);
     s.data = (const char *)s.data + first * (deep ? s.k_stride : s.mn_stride) * size;
-    if (s.scale_inv) s.scale_inv += block * (deep ? s.k_step : s.mn_step);
+    if (s.scale_inv)
+        s.scale_inv =
+            scale_inv_view(s.scale_inv, s.mn_step, s.k_step, &s.tiles, deep ? 0 : block, deep ? block : 0);
     return s;
 }
 
@@ -317,7 +322,9 @@ extern "C" cudaError_t gemm_epilogue_launch(const float *sum, const tensor *bias
 __global__ void __launch_bounds__(GEMM_THREADS) scales_kernel(gemm_scales s) {
     int64_t element = (int64_t)blockIdx.x * GEMM_THREADS + threadIdx.x;
     int64_t k = element / s.mn, mn = element - k * s.mn;
-    if (k < s.k) ((float *)s.to)[mn * s.to_mn_step + k * s.to_k_step] = s.from[mn * s.mn_step + k * s.k_step];
+    if (k < s.k)
+        ((float *)s.to)[mn * s.to_mn_step + k * s.to_k_step] =
+            ((const float *)s.from)[mn * s.mn_step + k * s.k_step];
 }
 
 extern "C" cudaError_t gemm_scales_launch(const gemm_scales *s, cudaStream_t stream) {
@@ -326,24 +333,19 @@ extern "C" cudaError_t gemm_scales_launch(const gemm_scales *s, cudaStream_t str
     return cudaGetLastError();
 }
 
-enum { MX_ROWS = 128, MX_DEPTH = 4, MX_TILE = MX_ROWS * MX_DEPTH };
-
-/* Stores scales, which are powers of two, as E8M0 codes: the exponent field of the fp32 scale. */
-__global__ void __launch_bounds__(GEMM_THREADS)
-    mx_scales_kernel(gemm_scales s, int64_t tiles, int64_t count) {
-    int64_t at = (int64_t)blockIdx.x * GEMM_THREADS + threadIdx.x;
+__global__ void __launch_bounds__(GEMM_THREADS) tiles_kernel(gemm_scales s, scale_tiles to, int64_t count) {
+    int64_t at = (int64_t)blockIdx.x * GEMM_THREADS + threadIdx.x, depth = to.along_k * SCALE_TILE_K;
+    int64_t mn = at / depth, k = at - mn * depth;
     if (at >= count) return;
-    int64_t tile = at / MX_TILE, within = at % MX_TILE;
-    int64_t mn_index = tile / tiles * MX_ROWS + within % 16 / 4 * 32 + within / 16;
-    int64_t block = tile % tiles * MX_DEPTH + within % 4;
-    bool there = mn_index < s.mn && block < s.k;
-    float scale = there ? s.from[mn_index * s.mn_step + block * s.k_step] : 1.0f;
-    ((uint8_t *)s.to)[at] = (uint8_t)(fmath_bits(scale) >> 23);
+    uint8_t code = SCALE_TILE_PADDING;
+    if (mn < s.mn && k < s.k) code = ((const uint8_t *)s.from)[scale_tiles_index(s.tiles, mn, k)];
+    ((uint8_t *)s.to)[scale_tiles_index(to, mn, k)] = code;
 }
 
-extern "C" cudaError_t gemm_mx_scales_launch(const gemm_scales *s, int64_t tiles, cudaStream_t stream) {
+extern "C" cudaError_t gemm_tiles_launch(const gemm_scales *s, int64_t along_k, cudaStream_t stream) {
     gemm_scales scales = *s;
-    int64_t count = (s->mn + MX_ROWS - 1) / MX_ROWS * tiles * MX_TILE;
-    LAUNCH(mx_scales_kernel, blocks_for(count), GEMM_THREADS, stream, scales, tiles, count);
+    scale_tiles to = {along_k, 0, 0};
+    int64_t count = (s->mn + SCALE_TILE_MN - 1) / SCALE_TILE_MN * along_k * SCALE_TILE_BYTES;
+    LAUNCH(tiles_kernel, blocks_for(count), GEMM_THREADS, stream, scales, to, count);
     return cudaGetLastError();
 }

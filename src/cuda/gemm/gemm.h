@@ -23,17 +23,19 @@ cudaError_t gemm_grouped_weight_launch(const grouped_gemm_weight_args *a, cudaSt
 cudaError_t gemm_epilogue_launch(const float *sum, const tensor *bias, const tensor *c, bool accumulate,
                                  cudaStream_t stream);
 
-/* Copies an operand's scales [mn][k]. mn_step, k_step: strides in `from`; to_mn_step, to_k_step: in `to`. */
+/* A copy of an operand's decode scales [mn][k]. mn_step, k_step, tiles: their order in `from`
+   (fp8/scale_tiles.h). */
 typedef struct gemm_scales {
-    const float *from;
+    const void *from;
     void *to;
-    int64_t mn, k, mn_step, k_step, to_mn_step, to_k_step;
+    int64_t mn, k, mn_step, k_step;
+    scale_tiles tiles;
+    int64_t to_mn_step, to_k_step; /* strides of fp32 scales in `to` */
 } gemm_scales;
 
-cudaError_t gemm_scales_launch(const gemm_scales *s, cudaStream_t stream);
-/* Copies scales as E8M0 exponents into tiles of 128 x 4 (SCALES_MX). tiles: the number of tiles along K.
-   Padding gets the scale 2^0. to_mn_step and to_k_step are not used. */
-cudaError_t gemm_mx_scales_launch(const gemm_scales *s, int64_t tiles, cudaStream_t stream);
+cudaError_t gemm_scales_launch(const gemm_scales *s, cudaStream_t stream); /* copies fp32 scales */
+/* Copies the E8M0 scales of a view to tiles that begin with the view. along_k: number of tiles along K. */
+cudaError_t gemm_tiles_launch(const gemm_scales *s, int64_t along_k, cudaStream_t stream);
 
 #ifdef __cplusplus
 }

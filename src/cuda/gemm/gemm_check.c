@@ -44,7 +44,7 @@ typedef struct sampled_rows {
     const operand *operand;
     int64_t count, k, scales; /* scales: scale groups in one row of A or one column of B */
     char *values;             /* [count][k] elements */
-    float *inverse;           /* [count][scales] inverse scales */
+    float *inverse;           /* [count][scales] inverse scales; first E8M0 codes, until decode_scales */
 } sampled_rows;
 
 static sampled_rows describe_sampled(const operand *o) {
@@ -60,6 +60,17 @@ static sampled_rows describe_sampled(const operand *o) {
 
 static int64_t sampled_bytes(const sampled_rows *l) {
     return (l->count * l->k * dtype_bytes(l->operand->t.dtype) + 7) / 8 * 8 + l->count * l->scales * 4;
+}
+
+/* Fetches the scales of one sample, at position mn. Of E8M0 scales, fetches the four codes of each tile. */
+static ott_status fetch_scales(exec *cx, const sampled_rows *l, int64_t mn, float *to) {
+    const operand *o = l->operand;
+    const scale_tiles t = o->tiles;
+    const float *scale_inv = o->scale_inv;
+    if (!t.along_k) return samples_fetch(cx, to, scale_inv + mn * o->mn_step, o->k_step * 4, 4, l->scales);
+    int64_t before = t.k % SCALE_TILE_K, tiles = (before + l->scales + SCALE_TILE_K - 1) / SCALE_TILE_K;
+    const uint8_t *codes = (const uint8_t *)o->scale_inv + scale_tiles_index(t, mn, -before);
+    return samples_fetch(cx, to, codes, SCALE_TILE_BYTES, SCALE_TILE_K, tiles);
 }
 
 /* Fetches the sampled rows to `memory`, which has at least sampled_bytes bytes. */
@@ -78,10 +89,19 @@ static ott_status fetch_sampled(exec *cx, sampled_rows *l, char *memory) {
         else
             TRY(samples_fetch(cx, to, from, l->k * each, l->k * each, 1));
         if (!l->scales) continue;
-        const float *scale = o->scale_inv + (block.mn == INT64_MAX ? 0 : index / block.mn) * o->mn_step;
-        TRY(samples_fetch(cx, l->inverse + i * l->scales, scale, o->k_step * 4, 4, l->scales));
+        TRY(fetch_scales(cx, l, block.mn == INT64_MAX ? 0 : index / block.mn, l->inverse + i * l->scales));
     }
     return OTT_OK;
+}
+
+/* Replaces the E8M0 codes of each sample by floats, from the last to the first, because floats are longer. */
+static void decode_scales(sampled_rows *l) {
+    const scale_tiles t = l->operand->tiles;
+    for (int64_t i = 0; i < l->count && t.along_k; i++) {
+        float *inverse = l->inverse + i * l->scales;
+        const uint8_t *codes = (const uint8_t *)inverse + t.k % SCALE_TILE_K;
+        for (int64_t k = l->scales - 1; k >= 0; k--) inverse[k] = cast_from_e8m0(codes[k]);
+    }
 }
 
 /* ---- on the host ---- */
@@ -158,6 +178,8 @@ static ott_status check_in_memory(const gemm_check *check, exec *cx, const gemm_
     TRY(fetch_sampled(cx, b, memory + (sampled_bytes(a) + 7) / 8 * 8));
     TRY(fetch_bias(cx, g, bias));
     TRY(fetch_result(cx, g->c, got)); /* synchronizes for all fetches */
+    decode_scales(a);
+    decode_scales(b);
     energy e = compare_samples(check, g, a, b, bias, got);
     *conclusive = e.signal > 0;
     return e.noise > NOISE_MAX * e.signal ? fail_product(g, &e) : OTT_OK;

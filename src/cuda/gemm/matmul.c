@@ -1,5 +1,6 @@
 /* cuda/gemm/matmul: describes a product to cuBLASLt, asks for algorithms, and runs one. */
 #include "cuda/gemm/matmul.h"
+#include "fp8/scale_tiles.h"
 
 const char *matmul_status(cublasStatus_t status) {
     return status == CUBLAS_STATUS_SUCCESS ? "ok" : cublasLtGetStatusName(status);
@@ -27,22 +28,15 @@ cudaDataType_t matmul_type(ott_dtype d) {
 
 /* ---- scales ---- */
 
-enum { BLOCK_DEPTH = 128, MX_DEPTH = 32, MX_TILE_ROWS = 128, MX_TILE_DEPTH = 4 };
+enum { BLOCK_DEPTH = 128, MX_DEPTH = 32 };
 
 static int64_t blocks(int64_t n) {
     return (n + BLOCK_DEPTH - 1) / BLOCK_DEPTH;
 }
 
 int64_t matmul_mx_tiles(const matmul_spec *spec) {
-    int64_t depth = MX_DEPTH * MX_TILE_DEPTH;
+    int64_t depth = MX_DEPTH * SCALE_TILE_K;
     return (spec->k + depth - 1) / depth;
-}
-
-/* Index of the scale of row mn_index and block `depth` along K (cuBLAS 13, "1D Block Scaling Factors"). */
-static int64_t mx_index(const matmul_spec *spec, int64_t mn_index, int64_t depth) {
-    int64_t tile = mn_index / MX_TILE_ROWS * matmul_mx_tiles(spec) + depth / MX_TILE_DEPTH;
-    int64_t within = mn_index % 32 * 16 + mn_index % MX_TILE_ROWS / 32 * 4 + depth % MX_TILE_DEPTH;
-    return tile * MX_TILE_ROWS * MX_TILE_DEPTH + within;
 }
 
 /* Number of scales for 128 rows of an operand with 128x128 blocks, padded to a multiple of four. */
@@ -59,7 +53,7 @@ int64_t matmul_scale_count(const matmul_spec *spec, bool of_b) {
     case SCALES_BLOCK_2D: return of_b ? blocks(mn) * band(spec) : blocks(spec->k) * mn;
     case SCALES_BLOCK_1D: return blocks(spec->k) * mn;
     case SCALES_MX:
-        return (mn + MX_TILE_ROWS - 1) / MX_TILE_ROWS * matmul_mx_tiles(spec) * MX_TILE_ROWS * MX_TILE_DEPTH;
+        return (mn + SCALE_TILE_MN - 1) / SCALE_TILE_MN * matmul_mx_tiles(spec) * SCALE_TILE_BYTES;
     }
     return 0;
 }
@@ -78,7 +72,8 @@ int64_t matmul_scale_index(const matmul_spec *spec, bool of_b, int64_t mn_index,
         if (of_b) return mn_index / BLOCK_DEPTH * band(spec) + depth / BLOCK_DEPTH;
         return depth / BLOCK_DEPTH * mn + mn_index;
     case SCALES_BLOCK_1D: return depth / BLOCK_DEPTH * mn + mn_index;
-    case SCALES_MX: return mx_index(spec, mn_index, depth / MX_DEPTH);
+    case SCALES_MX:
+        return scale_tiles_index((scale_tiles){matmul_mx_tiles(spec), 0, 0}, mn_index, depth / MX_DEPTH);
     }
     return 0;
 }

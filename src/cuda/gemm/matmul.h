@@ -22,8 +22,7 @@ typedef enum matmul_scales {
     /* 1x128 blocks of A: [ceil(K/128)][M]; 128x128 blocks of B: [ceil(N/128)][ceil(K/128) rounded up to 4] */
     SCALES_BLOCK_2D,
     SCALES_BLOCK_1D, /* 1x128 blocks of A: [ceil(K/128)][M]; 1x128 blocks of B: [ceil(K/128)][N] */
-    /* 1x32 blocks: E8M0 bytes in tiles of 128 rows x 4 scales; tiles follow each other along K */
-    SCALES_MX,
+    SCALES_MX        /* 1x32 blocks: E8M0 bytes in tiles (fp8/scale_tiles.h) */
 } matmul_scales;
 
 typedef struct matmul_spec {

@@ -27,11 +27,28 @@ __device__ __forceinline__ float scale_of(const quantize_use &u, int64_t group, 
     return u.next ? *u.next : u.scale[group];
 }
 
+/* Returns the address of a scale group's E8M0 scale_inv. row, column: here and below, the group's index along
+   the tensor's rows and columns. */
+__device__ __forceinline__ uint8_t *scale_code_at(const quantize_use &u, int64_t row, int64_t column) {
+    int64_t mn = u.columnwise ? column : row, k = u.columnwise ? row : column;
+    return (uint8_t *)u.scale_inv + scale_tiles_index(u.tiles, mn, k);
+}
+
+/* Returns a scale group's scale_inv. */
+__device__ __forceinline__ float scale_inv_of(const quantize_use &u, int64_t row, int64_t column) {
+    if (u.tiles.along_k) return cast_from_e8m0(*scale_code_at(u, row, column));
+    return ((const float *)u.scale_inv)[row * u.row_step + column * u.column_step];
+}
+
 /* Stores a scale group's scale and its inverse. In delayed scaling without a new scale (u.next is NULL), it
    stores only the inverse, because the scale is in memory already. */
-__device__ __forceinline__ void store_scale(const quantize_use &u, int64_t group, float scale) {
+__device__ __forceinline__ void store_scale(const quantize_use &u, int64_t row, int64_t column, float scale) {
+    int64_t group = row * u.row_step + column * u.column_step;
     if (!u.delayed || u.next) u.scale[group] = scale;
-    u.scale_inv[group] = scale_inverse(scale);
+    if (u.tiles.along_k)
+        *scale_code_at(u, row, column) = scale_e8m0_code(scale);
+    else
+        ((float *)u.scale_inv)[group] = scale_inverse(scale);
 }
 
 #endif

@@ -27,13 +27,35 @@ __global__ void __launch_bounds__(ROW_THREADS) scale_kernel(quantize_use u) {
     if (group >= u.groups) return;
     float scale = scale_of(u, group, u.delayed ? 0.0f : u.amax[group]);
     u.scale[group] = scale;
-    u.scale_inv[group] = scale_inverse(scale);
+    ((float *)u.scale_inv)[group] = scale_inverse(scale);
+}
+
+/* The same for E8M0 scales, with one thread for each byte of scale_inv, including padding. */
+__global__ void __launch_bounds__(ROW_THREADS)
+    scale_codes_kernel(quantize_use u, int64_t along_mn, int64_t along_k, int64_t count) {
+    int64_t at = (int64_t)blockIdx.x * ROW_THREADS + threadIdx.x, depth = u.tiles.along_k * SCALE_TILE_K;
+    int64_t mn = at / depth, k = at - mn * depth, group = k * along_mn + mn;
+    if (at >= count) return;
+    uint8_t code = SCALE_TILE_PADDING;
+    if (mn < along_mn && k < along_k) {
+        u.scale[group] = scale_of(u, group, u.amax[group]);
+        code = scale_e8m0_code(u.scale[group]);
+    }
+    ((uint8_t *)u.scale_inv)[scale_tiles_index(u.tiles, mn, k)] = code;
 }
 
 extern "C" cudaError_t quantize_scales(const quantize_use *use, cudaStream_t stream) {
     quantize_use u = *use;
     u.work = QUANTIZE_SCALE;
-    LAUNCH_BLOCKS(scale_kernel, (u.groups + ROW_THREADS - 1) / ROW_THREADS, ROW_THREADS, stream, u);
+    if (u.tiles.along_k == 0) {
+        LAUNCH_BLOCKS(scale_kernel, (u.groups + ROW_THREADS - 1) / ROW_THREADS, ROW_THREADS, stream, u);
+        return cudaGetLastError();
+    }
+    int64_t along_mn = u.columnwise ? u.row_step : u.column_step; /* the order of groups is [K][MN] */
+    int64_t count = (along_mn + SCALE_TILE_MN - 1) / SCALE_TILE_MN * u.tiles.along_k * SCALE_TILE_BYTES;
+    if (along_mn > 0)
+        LAUNCH_BLOCKS(scale_codes_kernel, (count + ROW_THREADS - 1) / ROW_THREADS, ROW_THREADS, stream, u,
+                      along_mn, u.groups / along_mn, count);
     return cudaGetLastError();
 }
 
@@ -76,8 +98,9 @@ __device__ __forceinline__ int64_t group_with(const group_job &j, int64_t block)
 
 /* Returns the scale of this thread's column if each column has a scale; if not, that of the thread block's
    elements. stores: also stores the scale and the amax. */
-__device__ __forceinline__ float settle_scale(const quantize_use &u, int64_t group, uint32_t most,
-                                              bool stores) {
+__device__ __forceinline__ float settle_scale(const quantize_use &u, int64_t row, int64_t column,
+                                              uint32_t most, bool stores) {
+    int64_t group = row * u.row_step + column * u.column_step;
     SHARED(largest, uint32_t[GROUP_THREADS]);
     if (u.column_shift != 0) {
         largest[threadIdx.x] = most;
@@ -87,7 +110,7 @@ __device__ __forceinline__ float settle_scale(const quantize_use &u, int64_t gro
     float amax = amax_of(most), scale = scale_of(u, group, amax);
     if (!stores) return scale;
     u.amax[group] = amax;
-    store_scale(u, group, scale);
+    store_scale(u, row, column, scale);
     return scale;
 }
 
@@ -120,8 +143,7 @@ __global__ void __launch_bounds__(GROUP_THREADS) group_kernel(GRID_CONSTANT(grou
     for (int64_t c = first; c < columns; c += GROUP_THREADS)
         for (int64_t i = row; i < end; i++) most = larger(most, magnitude(load<D>(j.x, i, c)));
     bool stores = u.column_shift == 0 ? first < columns : threadIdx.x == 0;
-    int64_t entry = block * u.row_step + (first >> u.column_shift) * u.column_step;
-    float scale = settle_scale(u, entry, most, stores);
+    float scale = settle_scale(u, block, first >> u.column_shift, most, stores);
     for (int64_t c = first; c < columns; c += GROUP_THREADS)
         for (int64_t i = row; i < end; i += 4) {
             float scaled[4] = {};
@@ -155,7 +177,8 @@ __global__ void __launch_bounds__(ROW_THREADS) dequantize_kernel(quantize_use u,
     for (int i = 0; i < 8; i++) {
         if (p.column + i >= y.columns) continue;
         uint8_t code = u.codes[0].data[code_index(u.codes[0], p.row, p.column + i)];
-        e.x[i] = narrow_from_fp8(code, u.format) * u.scale_inv[quantize_group(u, p.row, p.column + i)];
+        float scale_inv = scale_inv_of(u, p.row >> u.row_shift, (p.column + i) >> u.column_shift);
+        e.x[i] = narrow_from_fp8(code, u.format) * scale_inv;
     }
     store8<D>(y, p.row, p.column, e);
 }

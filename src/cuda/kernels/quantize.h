@@ -23,12 +23,16 @@ typedef struct quantize_codes {
    group's amax, or in delayed scaling from the amaxes of earlier steps. */
 enum { QUANTIZE_AMAX = 1, QUANTIZE_SCALE = 2, QUANTIZE_CAST = 4 };
 
-/* Element (i, j) is in scale group (i >> row_shift) * row_step + (j >> column_shift) * column_step. */
+/* Element (i, j) is in scale group (i >> row_shift) * row_step + (j >> column_shift) * column_step. This is
+   the group's index in amax, scale and fp32 scale_inv. tiles: order of E8M0 scale_inv (fp8/scale_tiles.h). */
 typedef struct quantize_use {
     int work;
     int row_shift, column_shift;
     int64_t row_step, column_step, groups;
-    float *amax, *scale, *scale_inv;
+    float *amax, *scale;
+    void *scale_inv;
+    scale_tiles tiles;
+    bool columnwise; /* K is the tensor's rows */
     /* delayed scaling: the new scale, to be copied to `scale`; NULL: `scale` has it already */
     const float *next;
     bool delayed;
@@ -89,7 +93,7 @@ cudaError_t quantize_pass(const tensor *x, const quantize_uses *uses, cudaStream
 /* Quantizes x for a use whose scale blocks have many rows. Each of the `groups` groups begins a new block. */
 cudaError_t quantize_groups_launch(const tensor *x, const tensor *end, int64_t groups,
                                    const quantize_use *use, cudaStream_t stream);
-/* Computes the scales of all groups from their amaxes. */
+/* Computes the scales of all groups of a tensor, which is not a view, from their amaxes. */
 cudaError_t quantize_scales(const quantize_use *use, cudaStream_t stream);
 /* y = code * scale_inv. Reads the first copy of the codes. */
 cudaError_t dequantize_launch(const quantize_use *use, const tensor *y, cudaStream_t stream);

@@ -57,7 +57,7 @@ __device__ __forceinline__ void cast_row(const held<D> (&own)[N], const quantize
     int64_t group = row * u.row_step;
     float scale = scale_of(u, group, amax);
     uint8_t *to = u.codes[0].data + row * u.codes[0].ld;
-    if (threadIdx.x == 0) store_scale(u, group, scale);
+    if (threadIdx.x == 0) store_scale(u, row, 0, scale);
 #pragma unroll
     for (int k = 0; k < N; k++) {
         int64_t column = row_column(k), count = columns - column;

@@ -23,7 +23,7 @@ __device__ __forceinline__ element_statistics measure(const quantize_use &u, flo
     int64_t group = quantize_group(u, row, column);
     uint8_t code = u.codes[0].data[code_index(u.codes[0], row, column)];
     return {isinf(x) || rounds_beyond(x * u.scale[group], u.format), x != 0.0f && (code & 0x7f) == 0,
-            narrow_from_fp8(code, u.format) * u.scale_inv[group] - x};
+            narrow_from_fp8(code, u.format) * scale_inverse(u.scale[group]) - x};
 }
 
 template <ott_dtype D>

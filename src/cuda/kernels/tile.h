@@ -116,10 +116,13 @@ __device__ __forceinline__ float settle_group(const quantize_use &u, const tile_
     float scale = scale_of(u, group, amax);
     bool first = (u.row_shift != QUANTIZE_SPAN_ALL || p.first_row == 0) &&
                  (u.column_shift != QUANTIZE_SPAN_ALL || p.first_column == 0);
-    if (first && u.work & QUANTIZE_SCALE) store_scale(u, group, scale);
+    if (first && u.work & QUANTIZE_SCALE)
+        store_scale(u, (p.first_row + row) >> u.row_shift, (p.first_column + column) >> u.column_shift,
+                    scale);
     return scale;
 }
 
+/* Settles the groups of a tile. A tile of elements is also a tile of E8M0 scales; fills its padding. */
 __device__ __forceinline__ void settle_use(tile_scales &scales, const quantize_use &u,
                                            const tile_largest &largest, const tile_place &p, int64_t rows,
                                            int64_t columns) {
@@ -129,6 +132,9 @@ __device__ __forceinline__ void settle_use(tile_scales &scales, const quantize_u
         int row = i / across << row_shift, column = i % across << column_shift;
         if (p.first_row + row < rows && p.first_column + column < columns)
             scales.of[i] = settle_group(u, largest, p, row, column);
+        else if (u.tiles.along_k && u.work & QUANTIZE_SCALE)
+            *scale_code_at(u, (p.first_row + row) >> u.row_shift,
+                           (p.first_column + column) >> u.column_shift) = SCALE_TILE_PADDING;
     }
 }
 

@@ -104,10 +104,9 @@ qtensor frozen_quantized(const parameter *p, int64_t matrix) {
     const frozen_codes *c = p->codes;
     qtensor q = {.rows = local_rows(p), .columns = p->local.columns, .spec = {c->cast, c->cast}};
     const tensor codes = tensor_rows(p->value, matrix * q.rows, q.rows);
-    float *scale = c->local + matrix * local_groups(p);
     q.rowwise =
-        (qdata){.data = codes.data, .ld = q.columns, .amax = scale, .scale = scale, .scale_inv = scale};
-    qtensor_order(&q.rowwise, c->cast.grain, q.rows);
+        (qdata){.data = codes.data, .ld = q.columns, .scale_inv = c->local + matrix * local_groups(p)};
+    qtensor_order(&q.rowwise, c->cast.grain, granularity_grid(c->cast.grain, q.rows, q.columns));
     if (quant_spec_shares_scales(&q.spec))
         q.columnwise = qtensor_shared_use(q.rowwise);
     else

@@ -40,7 +40,7 @@ int64_t frozen_local_bytes(const parameter *p);
 ott_status frozen_place_scales(const parameter *p, device *d);
 /* Returns this rank's matrix `matrix` (0 if p is one matrix) as a read-only view of codes and scales. The
    view also has a columnwise use if the matrix has one scale or square scale blocks. If not, the format of
-   the columnwise use is OTT_F32. Of the scales only scale_inv is valid, not scale and amax. */
+   the columnwise use is OTT_F32. amax and scale are NULL. */
 qtensor frozen_quantized(const parameter *p, int64_t matrix);
 /* Dequantizes elements [first, first + count), in row-major order of the full parameter. values[i] is the
    value of a code; it is multiplied by the scale_inv of the code's block. */

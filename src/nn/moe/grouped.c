@@ -21,13 +21,14 @@ typedef struct grouped_operand {
 } grouped_operand;
 
 /* Quantizes x in groups of rows. Group e ends at end[e]; NULL: equal groups. The buffer has `most` rows. */
-static ott_status quantize_groups(exec *cx, qtensor *q, bool columnwise, const tensor *x, const tensor *end,
-                                  int64_t most, plan_buffer *buffer) {
+static ott_status quantize_groups(exec *cx, qtensor *q, const tensor *x, const tensor *end, int64_t most,
+                                  plan_buffer *buffer) {
     qblocks blocks = {0};
     q->rows = most;
     TRY(qtensor_lay_out(q, cx->device->can, &blocks));
     TRY(plan_open(cx->plan, "experts in FP8", blocks.rowwise.bytes + blocks.columnwise.bytes, buffer));
-    (columnwise ? &blocks.columnwise : &blocks.rowwise)->data = buffer->data;
+    blocks.rowwise.data = buffer->data;
+    blocks.columnwise.data = (char *)buffer->data + blocks.rowwise.bytes;
     q->rows = x->rows;
     TRY(qtensor_lay_out(q, cx->device->can, &blocks));
     return op_grouped_quantize(cx, &(grouped_quantize_args){.x = x, .end = end, .q = q});
@@ -42,8 +43,8 @@ static ott_status open_copy(exec *cx, const quant_spec *spec, bool columnwise, c
     bool fp8 = quant_spec_is_fp8(&q.spec);
     f->buffer = PLAN_NONE;
     if (fp8)
-        TRY(quantize_groups(cx, &q, columnwise, x, per_expert ? NULL : &r->end,
-                            per_expert ? x->rows : r->max_rows, &f->buffer));
+        TRY(quantize_groups(cx, &q, x, per_expert ? NULL : &r->end, per_expert ? x->rows : r->max_rows,
+                            &f->buffer));
     f->operand = columnwise ? operand_columnwise(*x, fp8 ? &q : NULL) : operand_rowwise(*x, fp8 ? &q : NULL);
     return OTT_OK;
 }

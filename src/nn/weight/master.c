@@ -8,7 +8,7 @@ static int64_t high_precision_bytes(const weight_source *w) {
     const qtensor *q = &w->quantized;
     bool needed = !cast_spec_is_fp8(&q->spec.rowwise) || !cast_spec_is_fp8(&q->spec.columnwise);
     bool differs = w->high_precision != w->parameter->shard.value.dtype;
-    return needed && differs ? q->rows * q->columns * dtype_bytes(w->high_precision) : 0;
+    return needed && differs ? dtype_count_bytes(w->high_precision, q->rows * q->columns) : 0;
 }
 
 /* Size of the columnwise codes if each backward makes them; 0 if they are kept. */
@@ -16,7 +16,8 @@ static int64_t requantized_bytes(const weight_source *w, const device *d) {
     const qtensor *q = &w->quantized;
     bool alike = cast_spec_is_fp8(&q->spec.rowwise) && quant_spec_shares_scales(&q->spec);
     bool has_own_codes = cast_spec_is_fp8(&q->spec.columnwise) && (!alike || d->can->contiguous_contraction);
-    return w->requantizes && has_own_codes ? backend_align(d->can, q->rows * q->columns) : 0;
+    int64_t bytes = dtype_count_bytes(q->spec.columnwise.format, q->rows * q->columns);
+    return w->requantizes && has_own_codes ? backend_align(d->can, bytes) : 0;
 }
 
 static ott_status allocate_copies(weight_source *w, device *d, qblocks *blocks) {
@@ -95,7 +96,8 @@ static ott_status open_smoothed(exec *cx, const weight_source *w, const tensor *
 
 /* Casts the columnwise codes from the master, for a weight whose columnwise codes are not kept. */
 static ott_status open_requantized(exec *cx, const weight_source *w, qtensor *q, plan_buffer *codes) {
-    TRY(plan_open(cx->plan, "columnwise weight", q->rows * q->columns, codes));
+    int64_t bytes = dtype_count_bytes(q->spec.columnwise.format, q->rows * q->columns);
+    TRY(plan_open(cx->plan, "columnwise weight", bytes, codes));
     q->columnwise.data = codes->data;
     q->spec.rowwise.format = OTT_F32;
     return op_cast(cx, &(cast_args){.x = &w->parameter->value, .q = q});

@@ -31,17 +31,17 @@ static ott_status pack_experts(exec *cx, weight_source *w, device_arena *weights
 /* Packs `plain` into memory of `weights`, which *packed views. */
 static ott_status make_packed(exec *cx, const weight_source *w, const operand *plain, device_arena *weights,
                               operand *packed) {
-    int64_t groups =
-        plain->scale_inv ? granularity_groups(plain->grain, w->quantized.rows, w->quantized.columns) : 0;
-    int64_t scales = groups * (int64_t)sizeof(float), count = op_packed_count(cx, plain);
-    int64_t codes = backend_align(cx->device->can, count * dtype_bytes(plain->t.dtype));
+    scale_grid grid = granularity_grid(plain->grain, w->quantized.rows, w->quantized.columns);
+    int64_t scales = plain->scale_inv ? granularity_scale_bytes(plain->grain, grid) : 0;
+    int64_t count = op_packed_count(cx, plain);
+    int64_t codes = backend_align(cx->device->can, dtype_count_bytes(plain->t.dtype, count));
     *packed = *plain;
     packed->packed = true;
     TRY(device_arena_take(cx->device, weights, MEM_WEIGHT, codes + scales, w->name, &packed->t.data));
     const tensor values = tensor_vector(packed->t.data, packed->t.dtype, count);
     TRY(op_pack(cx, &(pack_args){.b = plain, .y = &values}));
     if (!scales) return OTT_OK;
-    packed->scale_inv = (const float *)((char *)packed->t.data + codes);
+    packed->scale_inv = (char *)packed->t.data + codes;
     return device_copy(cx->device, (char *)packed->t.data + codes, plain->scale_inv, scales);
 }
 

@@ -132,7 +132,7 @@ static ott_status open_codes(exec *cx, weight_part *part, int uses) {
     qtensor *q = &part->w->quantized;
     bool rowwise = part->content != WEIGHT_CODES_COLUMNWISE && (uses & part->uses & WEIGHT_ROWWISE);
     bool columnwise = uses & part->uses & WEIGHT_COLUMNWISE;
-    int64_t bytes = q->rows * q->columns;
+    int64_t bytes = dtype_count_bytes(part->format, q->rows * q->columns);
     if (rowwise || (columnwise && shares_codes(q)))
         TRY(plan_open(cx->plan, "gathered codes", bytes, &part->rowwise));
     if (columnwise && !shares_codes(q)) TRY(plan_open(cx->plan, "gathered codes", bytes, &part->columnwise));
@@ -190,23 +190,24 @@ void weight_part_drop(const weight_part *part) {
 
 /* ---- scales ---- */
 
-static void place_use(qdata *d, const cast_spec *spec, int64_t mn, int64_t depth, float *all, int64_t count,
-                      int64_t *next) {
+static void place_use(qdata *d, const cast_spec *spec, int64_t mn, int64_t depth, weight_scales *memory) {
+    scale_grid grid = granularity_grid(spec->grain, mn, depth);
     if (!cast_spec_is_fp8(spec)) return;
-    if (all) {
-        d->amax = all + *next;
-        d->scale = d->amax + count;
-        d->scale_inv = d->scale + count;
+    if (memory->amax) {
+        d->amax = memory->amax + memory->entries;
+        d->scale = memory->scale + memory->entries;
+        d->scale_inv = memory->scale_inv + memory->bytes;
     }
-    *next += granularity_groups(spec->grain, mn, depth);
+    memory->entries += grid.mn * grid.k;
+    memory->bytes += granularity_scale_bytes(spec->grain, grid);
 }
 
-void weight_place_scales(weight_source *w, float *all, int64_t count, int64_t *next) {
+void weight_place_scales(weight_source *w, weight_scales *memory) {
     qtensor *q = &w->quantized;
     if (!is_cast(w)) return;
-    place_use(&q->rowwise, &q->spec.rowwise, q->rows, q->columns, all, count, next);
+    place_use(&q->rowwise, &q->spec.rowwise, q->rows, q->columns, memory);
     if (!quant_spec_shares_scales(&q->spec)) {
-        place_use(&q->columnwise, &q->spec.columnwise, q->columns, q->rows, all, count, next);
+        place_use(&q->columnwise, &q->spec.columnwise, q->columns, q->rows, memory);
         return;
     }
     q->columnwise.amax = q->rowwise.amax;

@@ -49,9 +49,14 @@ void weight_part_drop(const weight_part *part);
 
 /* ---- scales: no effect for weights without FP8 codes that ranks cast ---- */
 
-/* Assigns memory to the scales, and advances *next, the first free entry. `all` has `count` amaxes, then
-   scales, then their inverses. If `all` is NULL, only advances *next. */
-void weight_place_scales(weight_source *w, float *all, int64_t count, int64_t *next);
+/* Memory for the scales of several weights. amax NULL: only `entries` and `bytes` are computed. */
+typedef struct weight_scales {
+    float *amax, *scale;
+    char *scale_inv;
+    int64_t entries, bytes; /* used entries of amax, and of scale; used bytes of scale_inv */
+} weight_scales;
+/* Assigns the next free memory to the weight's scales. */
+void weight_place_scales(weight_source *w, weight_scales *memory);
 /* True if the scales are not of cx->step. */
 bool weight_needs_scales(const exec *cx, const weight_source *w);
 /* True if the optimizer step has not computed the amaxes of this rank's rows. */

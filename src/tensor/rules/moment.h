@@ -13,6 +13,7 @@
 #define TENSOR_RULES_MOMENT_H
 
 #include "fp8/narrow.h"
+#include <float.h>
 
 enum {
     MOMENT_GROUP = 128,
