@@ -543,7 +543,7 @@ typedef struct variant {
 } variant;
 
 #define LIST_OF(...)                                                                                         \
-    &(const str_list) {                                                                                   \
+    &(const str_list) {                                                                                      \
         (const char *const[]){__VA_ARGS__}, sizeof((const char *[]){__VA_ARGS__}) / sizeof(char *)           \
     }
 

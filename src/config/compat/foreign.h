@@ -38,7 +38,7 @@ typedef struct foreign_state {
     double min_lr;             /* AutoModel's last learning rate, not divided by the peak; -1: not given */
     bool mx;                   /* torchtitan's converters include MX */
     bool mx_rounds_up;         /* the MX recipe rounds scales up; torchao's default rounds down */
-    str_list mx_filter;     /* layers that the MX converter skips */
+    str_list mx_filter;        /* layers that the MX converter skips */
     bool te_fp8;               /* AutoModel's model.backend.te_fp8 is on */
     bool te_experts;           /* AutoModel's model.backend.experts is TransformerEngine */
     const char *expert_recipe; /* our recipe for torchtitan's grouped_mm converter; NULL: not given */
