@@ -16,7 +16,7 @@ typedef struct threads_group threads_group;
 /* Opens a group of `ranks` ranks, which share the account. timeout: seconds to wait for another rank before
    the group fails. */
 ott_status threads_group_open(mem *account, int ranks, double timeout, threads_group **out);
-/* Returns rank r's group, owned by the threads_group. When rank r calls group_close, it is marked as left. */
+/* Returns rank r's group, owned by the threads_group. group_close on it only records that rank r has left. */
 group *threads_group_of_rank(threads_group *s, int rank);
 /* Closes the group. No thread may use it any more. NULL is allowed. */
 void threads_group_close(threads_group *s);

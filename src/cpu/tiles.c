@@ -1,6 +1,7 @@
 /*
- * cpu/tiles: GEMMs on a tile unit, for FP8 and BF16 operands in the order ACCUMULATE_TILE32. The device's
- * level without tile unit (cpu_device.isa) computes all other ops, and GEMMs with an operand from `pack`.
+ * cpu/tiles: GEMMs on a tile unit, for FP8 and BF16 operands in the order ACCUMULATE_TILE32. All other
+ * ops, and GEMMs with an operand that the op `pack` has packed, use the kernels of cpu_device.isa, an ISA
+ * level without tile unit.
  */
 #include "cpu/simd/simd.h"
 #include "cpu/tiles.h"

@@ -18,26 +18,31 @@ void device_release(device *d, void *data) {
     if (data) d->table->release(d, data);
 }
 
-enum { ARENA_BLOCK = 32 << 20 }; /* bytes of a block, unless one tensor needs more */
+enum { ARENA_BLOCK = 32 << 20 }; /* bytes of a block for several tensors */
+/* Tensors of at least this many bytes get a block of their own: in a shared block, such a tensor could leave
+   much memory unused. These blocks are large enough for huge pages (base/mem.c). */
+enum { ARENA_OWN_BLOCK_FROM = 8 << 20 };
 
-static ott_status add_arena_block(device *d, device_arena *a, mem_kind kind, int64_t bytes,
-                                  const char *what) {
+static ott_status add_arena_block(device *d, device_arena *a, mem_kind kind, int64_t bytes, const char *what,
+                                  void **out) {
     TRY(mem_grow(d->account, MEM_OTHER, (a->count + 1) * (int64_t)sizeof *a->blocks, "list of blocks",
                  &a->blocks));
-    TRY(device_allocate(d, kind, bytes, what, &a->blocks[a->count]));
-    a->count++;
-    a->used = 0;
-    a->size = bytes;
+    TRY(device_allocate(d, kind, bytes, what, out));
+    a->blocks[a->count++] = *out;
     return OTT_OK;
 }
 
 ott_status device_arena_take(device *d, device_arena *a, mem_kind kind, int64_t bytes, const char *what,
                              void **out) {
     int64_t aligned = backend_align(d->can, bytes);
-    if (aligned > a->size - a->used)
-        TRY(add_arena_block(d, a, kind, aligned < ARENA_BLOCK ? ARENA_BLOCK : aligned, what));
-    *out = (char *)a->blocks[a->count - 1] + a->used;
-    a->used += aligned;
+    if (aligned >= ARENA_OWN_BLOCK_FROM) return add_arena_block(d, a, kind, aligned, what, out);
+    if (aligned > a->rest) {
+        TRY(add_arena_block(d, a, kind, ARENA_BLOCK, what, (void **)&a->next));
+        a->rest = ARENA_BLOCK;
+    }
+    *out = a->next;
+    a->next += aligned;
+    a->rest -= aligned;
     return OTT_OK;
 }
 

@@ -110,7 +110,8 @@ void device_release(device *d, void *data); /* releases device or mapped memory;
 typedef struct device_arena {
     void **blocks;
     int count;
-    int64_t used, size; /* bytes of the last block */
+    char *next;   /* free memory of the shared block */
+    int64_t rest; /* bytes from `next` to the end of the shared block */
 } device_arena;
 /* Returns zero-filled device memory in the arena. */
 ott_status device_arena_take(device *d, device_arena *a, mem_kind kind, int64_t bytes, const char *what,

@@ -24,11 +24,16 @@ static float uniform(uint64_t stream, uint64_t index) {
     return (float)rng_u32(1, stream, index) * 0x1p-32f;
 }
 
-/* Returns the largest error of ROWS x ROWS outputs, relative to the outputs' root mean square. */
-static double worst_error(accumulate_mode mode, number draw) {
+typedef struct accumulation_error {
+    double largest; /* largest error, relative to the root mean square of the outputs */
+    double sqnr_db; /* ratio of the squares of outputs and errors */
+} accumulation_error;
+
+/* Measures the error of ROWS x ROWS outputs. */
+static accumulation_error measure(accumulate_mode mode, number draw) {
     static uint8_t a[ROWS * K], b[ROWS * K];
     static float c[ROWS * ROWS];
-    double worst = 0, squares = 0;
+    double largest = 0, squares = 0, error_squares = 0;
     for (uint64_t i = 0; i < ROWS * K; i++) {
         a[i] = cast_to_e4m3(draw(2, i), CAST_SATURATE);
         b[i] = cast_to_e4m3(draw(3, i), CAST_SATURATE);
@@ -43,21 +48,25 @@ static double worst_error(accumulate_mode mode, number draw) {
             for (int k = 0; k < K; k++)
                 exact += (double)cast_from_e4m3(a[i * K + k]) * (double)cast_from_e4m3(b[j * K + k]);
             double error = fabs((double)c[i * ROWS + j] - exact);
-            if (error > worst) worst = error;
+            if (error > largest) largest = error;
             squares += exact * exact;
+            error_squares += error * error;
         }
-    return worst / sqrt(squares / (ROWS * ROWS));
+    return (accumulation_error){largest / sqrt(squares / (ROWS * ROWS)), 10 * log10(squares / error_squares)};
 }
 
 static void check(const char *what, number draw, double least_fast, double most_fast, double most_split) {
-    double fp32 = worst_error(ACCUMULATE_FP32, draw), fast = worst_error(ACCUMULATE_HOPPER_FAST, draw),
-           split = worst_error(ACCUMULATE_HOPPER_SPLIT, draw), tile32 = worst_error(ACCUMULATE_TILE32, draw);
-    print_message(
-        "  %s, K = 4096, largest error: fp32 %.1e, tile32 %.1e, hopper_fast %.1e, hopper_split %.1e\n", what,
-        fp32, tile32, fast, split);
-    assert_true(fast > least_fast && fast < most_fast);
-    assert_true(split < most_split);
-    assert_true(fp32 < 1e-6 && tile32 < 1e-6);
+    accumulation_error fp32 = measure(ACCUMULATE_FP32, draw), fast = measure(ACCUMULATE_HOPPER_FAST, draw),
+                       split = measure(ACCUMULATE_HOPPER_SPLIT, draw),
+                       tile32 = measure(ACCUMULATE_TILE32, draw);
+    print_message("  %s, K = 4096, largest error (SQNR in dB): fp32 %.1e (%.1f), tile32 %.1e (%.1f), "
+                  "hopper_fast %.1e (%.1f), hopper_split %.1e (%.1f)\n",
+                  what, fp32.largest, fp32.sqnr_db, tile32.largest, tile32.sqnr_db, fast.largest,
+                  fast.sqnr_db, split.largest, split.sqnr_db);
+    assert_true(fast.largest > least_fast && fast.largest < most_fast);
+    assert_true(split.largest < most_split);
+    assert_true(fp32.largest < 1e-6 && tile32.largest < 1e-6);
+    assert_true(tile32.sqnr_db > fp32.sqnr_db);
 }
 
 static void fast_accumulation_loses_what_the_literature_says(void **state) {

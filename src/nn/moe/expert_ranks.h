@@ -39,9 +39,9 @@ int64_t expert_ranks_max_rows(const expert_ranks *r, int64_t tokens, int64_t cho
 int64_t expert_ranks_received_rows(const expert_ranks *r);
 
 /* Exchanges the row counts after routing. This rank's rows are sorted by expert. end: i32[experts]: end of
-   each expert's rows. all[ranks, experts] gets every rank's `end`. own[ranks, experts of this rank] gets the
-   ends in the rows that each rank sends here. rows: number of rows while the plan is recorded, which has no
-   counts yet. The host waits for the device. */
+   each expert's rows. all[ranks, experts] gets every rank's `end`. own[r, e] gets the end of the rows of this
+   rank's expert e among the rows that rank r sends to this rank. rows: the number of received rows that the
+   memory plan assumes, because no token is routed while it is recorded. The host waits for the device. */
 ott_status expert_ranks_exchange_counts(exec *cx, expert_ranks *r, int64_t rows, const tensor *end,
                                         const tensor *all, const tensor *own);
 /* Loads the row counts again, from the `all` that the layer's forward filled. Call it before its backward. */
