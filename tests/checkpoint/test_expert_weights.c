@@ -45,6 +45,7 @@ static void open_expert_test(expert_test *s, group *ranks) {
                                .kind = MODULE_LINEAR,
                                .name = name,
                                .rank = 3,
+                               .of_experts = true,
                                .shape = {EXPERTS, ROWS, COLUMNS},
                                .linear = &s->layer,
                                .weight = &s->weight};
@@ -319,6 +320,7 @@ static void fused_experts_have_places(void **state) {
     s.module = (model_module){.role = ROLE_GATE_UP,
                               .kind = MODULE_LINEAR,
                               .rank = 3,
+                              .of_experts = true,
                               .shape = {2, 2 * HIDDEN, 32},
                               .weight = &s.weight};
     s.weight = parameter_of_experts(s.module.shape);
