@@ -128,11 +128,13 @@ SIMD v16 largest(const float *scores, const key_range *k) {
 SIMD v16 exponentials(float *scores, const key_range *k, v16 shift) {
     v16 part[16];
     for (int l = 0; l < 16; l++) part[l] = v16_zero();
-    for (int64_t j = k->begin; j < k->end; j += 16) SIMD_UNROLL for (int l = 0; l < 16; l++) {
+    for (int64_t j = k->begin; j < k->end; j += 16) {
+        UNROLL for (int l = 0; l < 16; l++) {
             v16 p = v16_exp(v16_sub(v16_load(scores + (j + l) * QUERY_LANES), shift));
             v16_store(scores + (j + l) * QUERY_LANES, p);
             part[l] = v16_add(part[l], p);
         }
+    }
     for (int half = 8; half > 0; half /= 2)
         for (int l = 0; l < half; l++) part[l] = v16_add(part[l], part[l + half]);
     return part[0];

@@ -21,7 +21,7 @@ enum { ROWS = 4, VECTORS = 1 };
 #ifdef CPU_ISA_scalar
 #define UNROLL /* at the scalar level vectors are arrays in memory, so unrolling has no effect */
 #else
-#define UNROLL _Pragma("GCC unroll 8")
+#define UNROLL _Pragma("GCC unroll 16")
 #endif
 enum {
     TILE = ATTENTION_TILE,
