@@ -122,8 +122,9 @@ typedef struct option_texts {
     int count;
 } option_texts;
 
-/* An option. `to` points to an int (1: the flag is given), const char *, int, int64_t, uint64_t, double or option_texts, depending
-   on the type. The caller first stores the default in *to, and options_take then stores the value there. */
+/* An option. `to` points to an int (1: the flag is given), const char *, int, int64_t, uint64_t, double or
+   option_texts, depending on the type. The caller first stores the default in *to, and options_take then
+   stores the value there. */
 typedef struct option {
     const char *name;  /* name of the option, "--max-tokens" */
     const char *value; /* name of the value in the help, "N"; NULL: the option is a flag */

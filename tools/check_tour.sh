@@ -1,8 +1,8 @@
 #!/bin/sh
 # Checks docs/tour.md: each path in it exists; each function, struct and member in it occurs in the sources;
 # in its table of levels each folder has a higher level than the folders that it uses (cmake/levels.cmake); in
-# its table of calls each function is defined in its file, and the file of the row before names the function, or
-# calls it through a table of functions.
+# its table of calls each function is defined in its file, and the file of the row before names the function,
+# or calls it through a table of functions.
 set -eu
 cd "$(dirname "$0")/.."
 failed=0
@@ -65,8 +65,8 @@ while read -r function file; do
     files="$files $file"
     # op_gemm and dispatch_op are made by macros from tensor/ops.def.
     grep -qE "(^|[ *(])$function\)?\(|op_##name|dispatch_op" "$file" || bad "$file does not define $function"
-    [ -z "$before" ] || grep -qE "(^|[^a-z_])$function([^a-z_]|$)|gemm_kernel|table->name|mixer->forward|task\(" "$before" ||
-        bad "$before does not name $function"
+    [ -z "$before" ] || grep -qE "(^|[^a-z_])$function([^a-z_]|$)|gemm_kernel|table->name|mixer->forward|task\(" \
+        "$before" || bad "$before does not name $function"
     before=$file
 done <<EOF
 $calls

@@ -42,8 +42,8 @@ static ott_status encode_words(const hellaswag *h, unsigned flags, tokenizer_ids
     return eval_encode(h->job->model, h->text.text ? h->text.text : "", h->text.length, flags, ids);
 }
 
-/* Encodes the context and ending i. In lm-eval's encoding, white space at the end of the context becomes part of
-   the ending. */
+/* Encodes the context and ending i. In lm-eval's encoding, white space at the end of the context becomes part
+   of the ending. */
 static ott_status encode_ending(hellaswag *h, const eval_row *row, int kind, int i) {
     encoding *f = &h->encodings[kind];
     const bool apart = kind == LLMC;

@@ -1,6 +1,7 @@
 /*
  * fp8/scale_tiles: how the decode scales (scale_inv) of a GEMM operand are stored. Each block of elements
- * that share a scale has a position (mn, k): its index along the operand's rows MN and along the contraction K.
+ * that share a scale has a position (mn, k): its index along the operand's rows MN and along the contraction
+ * K.
  *
  * fp32 scales are a matrix with the strides mn_step and k_step. E8M0 scales are stored in the order in which
  * tensor cores read them (cuBLAS 13, "1D Block Scaling Factors"): in tiles of 128 x 4 positions, which have
@@ -8,9 +9,9 @@
  *
  *     mn % 32 * 16 + mn / 32 * 4 + k
  *
- * The last tiles may have positions outside of the operand. Their bytes are padding. GPUs multiply the padding
- * of K by zeros, so a GPU's padding must not be NaN: its kernels write SCALE_TILE_PADDING. The CPU does not
- * write padding.
+ * The last tiles may have positions outside of the operand. Their bytes are padding. GPUs multiply the
+ * padding of K by zeros, so a GPU's padding must not be NaN: its kernels write SCALE_TILE_PADDING. The CPU
+ * does not write padding.
  */
 #ifndef FP8_SCALE_TILES_H
 #define FP8_SCALE_TILES_H

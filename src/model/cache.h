@@ -1,6 +1,6 @@
 /*
- * model/cache: a cache for inference on one growing sequence. It keeps what the layers' mixers need of earlier
- * tokens (for attention, keys and values), so that earlier tokens are not computed again.
+ * model/cache: a cache for inference on one growing sequence. It keeps what the layers' mixers need of
+ * earlier tokens (for attention, keys and values), so that earlier tokens are not computed again.
  *
  * Tokens run through the layers in chunks of 1, 2, 4, ... up to CACHE_CHUNK tokens. model_cache_open plans
  * the memory of every chunk size; nothing is allocated later.

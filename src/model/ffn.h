@@ -12,7 +12,8 @@
 
 struct model;
 
-/* The kinds: the dense MLP (nn/mlp) and the mixture of experts (nn/moe/moe). As MIXER_KINDS in model/mixer.h. */
+/* The kinds: the dense MLP (nn/mlp) and the mixture of experts (nn/moe/moe). As MIXER_KINDS in
+   model/mixer.h. */
 #define FFN_KINDS(X) X(mlp) X(moe)
 
 /* Pointers to a feed-forward's layer, and to the tensors that its forward saves; transparent unions

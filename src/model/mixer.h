@@ -1,8 +1,8 @@
 /*
- * model/mixer: the kinds of sequence mixer that a block can have, as tables of functions. A mixer is the layer
- * of a block in which a token affects later tokens, like attention. Blocks of one model may have different
- * kinds (model_options.mixer). To add a kind, add its layer in src/nn, its new roles to model/modules.h, its
- * name to MIXER_KINDS, and a table in mixer.c.
+ * model/mixer: the kinds of sequence mixer that a block can have, as tables of functions. A mixer is the
+ * layer of a block in which a token affects later tokens, like attention. Blocks of one model may have
+ * different kinds (model_options.mixer). To add a kind, add its layer in src/nn, its new roles to
+ * model/modules.h, its name to MIXER_KINDS, and a table in mixer.c.
  */
 #ifndef MODEL_MIXER_H
 #define MODEL_MIXER_H
@@ -44,8 +44,8 @@ struct mixer_kind {
     ott_status (*forward)(exec *cx, mixer_layer a, const sequence_metadata *at, const activation *x,
                           mixer_saved s);
     ott_status (*project)(exec *cx, mixer_layer a, mixer_saved s, const tensor *y);
-    /* Close tensors after forward. `keep` closes the tensors that backward does not read or can quantize again;
-       `discard` closes all. */
+    /* Close tensors after forward. `keep` closes the tensors that backward does not read or can quantize
+       again; `discard` closes all. */
     ott_status (*keep)(exec *cx, mixer_saved s);
     ott_status (*discard)(exec *cx, mixer_saved s);
     ott_status (*backward)(exec *cx, mixer_layer a, const sequence_metadata *at, mixer_saved s,

@@ -1,4 +1,5 @@
-/* run_case: small training runs of ott_train, and comparisons of checkpoints. A failing call fails the test. */
+/* run_case: small training runs of ott_train, and comparisons of checkpoints. A failing call fails the
+   test. */
 #ifndef RUN_CASE_H
 #define RUN_CASE_H
 

@@ -122,7 +122,8 @@ prints "ranks with different settings are refused" "rank 1: train.seed = 43, and
 long=$(printf '%0300d' 0)
 timeout 120 mpirun -np 1 --bind-to none "$program" train $small --run.dir=bad --run.description="${long}1" : \
     -np 1 "$program" train $small --run.dir=bad --run.description="${long}2" >out 2>&1
-prints "also if long settings differ only at their end" "rank 1: run.description = \"${long}2\", and on rank 0"
+prints "also if long settings differ only at their end" \
+    "rank 1: run.description = \"${long}2\", and on rank 0"
 for arguments in "train --foo=1" "plan --foo=1" "eval --foo"; do
     timeout 60 mpirun -np 3 --bind-to none "$program" $arguments >out 2>&1
     holds "one rank prints the error of $arguments" test "$(grep -c '^ottava:' out)" = 1

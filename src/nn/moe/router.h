@@ -1,4 +1,5 @@
-/* nn/moe/router: private to nn/moe. Assigns tokens to experts, and computes the router's losses and gradients. */
+/* nn/moe/router: private to nn/moe. Assigns tokens to experts, and computes the router's losses and
+   gradients. */
 #ifndef NN_MOE_ROUTER_H
 #define NN_MOE_ROUTER_H
 
