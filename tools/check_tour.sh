@@ -65,8 +65,8 @@ while read -r function file; do
     files="$files $file"
     # op_gemm and dispatch_op are made by macros from tensor/ops.def.
     grep -qE "(^|[ *(])$function\)?\(|op_##name|dispatch_op" "$file" || bad "$file does not define $function"
-    [ -z "$before" ] || grep -qE "(^|[^a-z_])$function([^a-z_]|$)|gemm_kernel|table->name|mixer->forward|task\(" \
-        "$before" || bad "$before does not name $function"
+    named="(^|[^a-z_])$function([^a-z_]|$)|gemm_kernel|table->name|mixer->forward|task\("
+    [ -z "$before" ] || grep -qE "$named" "$before" || bad "$before does not name $function"
     before=$file
 done <<EOF
 $calls
