@@ -69,22 +69,25 @@ static ott_status check_live_options(const ott_generate_options *o, const char *
                        function, given);
 }
 
-/* Checks that exactly one source is given: a path, options.model, or the run that called the callback. */
+/* Checks that at most one source is given, and that it fits the options. */
 static ott_status check_source(ott_context *context, const char *run, const ott_generate_options *o,
                                const char *function) {
     if (run && o->model)
         return status_fail(OTT_ERR_ARGUMENT, "%s: run and options.model are both given: give one", function);
     if (run) return OTT_OK;
     TRY(check_live_options(o, function));
-    if (!o->model) return context->live ? OTT_OK : api_require(NULL, function, "run");
+    if (!o->model) return OTT_OK;
     TRY(module_model_check(o->model, function, "options.model"));
     return handle_check_in(o->model, HANDLE_MODULE, context, function, "options.model");
 }
 
-/* Sets *live to the open model; m NULL if `run` is given. */
+/* Sets *live to the open model: m, or if it is NULL, the model of the run that called the callback. Does
+   nothing if `run` is given. */
 static ott_status find_live(ott_context *context, const char *run, ott_module *m, live_model *live) {
-    *live = run || m ? (live_model){0} : *context->live;
-    return m ? module_model_live(m, live) : OTT_OK;
+    if (m) return module_model_live(m, live);
+    if (run) return OTT_OK;
+    if (!context->live) return api_require(NULL, "ott_generate", "run");
+    return *live = *context->live, OTT_OK;
 }
 
 /* ---- the calls ---- */
@@ -99,6 +102,8 @@ static ott_status generate_once(ott_context *context, const char *run, const ott
                                 ott_text_fn write, void *user) {
     live_model live;
     TRY(find_live(context, run, o->model, &live));
+    if (!o->prompt || !*o->prompt)
+        return status_fail(OTT_ERR_ARGUMENT, "the prompt is empty: give it at least one character");
     return generate_run(context->account, &context->log, run, run ? NULL : &live, o, write, user);
 }
 
@@ -109,8 +114,6 @@ ott_status ott_generate(ott_context *context, const char *run, const ott_generat
     API_REQUIRE_CALL(write);
     TRY(read_generate_options(options, &o));
     TRY(check_source(context, run, &o, __func__));
-    if (!o.prompt || !*o.prompt)
-        return status_fail(OTT_ERR_ARGUMENT, "the prompt is empty: give it at least one character");
     return API_INSIDE(context, generate_once(context, run, &o, write, user));
 }
 
