@@ -21,7 +21,7 @@ void device_release(device *d, void *data) {
 enum { ARENA_BLOCK = 32 << 20 }; /* bytes of a block for several tensors */
 /* Tensors of at least this many bytes get a block of their own: in a shared block, such a tensor could leave
    much memory unused. These blocks are large enough for huge pages (base/mem.c). */
-enum { ARENA_SHARED_BELOW = 8 << 20 };
+enum { ARENA_OWN_BLOCK_FROM = 8 << 20 };
 
 static ott_status add_arena_block(device *d, device_arena *a, mem_kind kind, int64_t bytes, const char *what,
                                   void **out) {
@@ -35,7 +35,7 @@ static ott_status add_arena_block(device *d, device_arena *a, mem_kind kind, int
 ott_status device_arena_take(device *d, device_arena *a, mem_kind kind, int64_t bytes, const char *what,
                              void **out) {
     int64_t aligned = backend_align(d->can, bytes);
-    if (aligned >= ARENA_SHARED_BELOW) return add_arena_block(d, a, kind, aligned, what, out);
+    if (aligned >= ARENA_OWN_BLOCK_FROM) return add_arena_block(d, a, kind, aligned, what, out);
     if (aligned > a->rest) {
         TRY(add_arena_block(d, a, kind, ARENA_BLOCK, what, (void **)&a->next));
         a->rest = ARENA_BLOCK;
