@@ -249,7 +249,8 @@ SIMD v16 operand_elements(ott_dtype d, bool pairs, const tensor *t, int64_t at, 
     (void)pairs;
     return v16_get(t->data, d, at + e, head_dim - e);
 }
-/* Return the running minimum of the pairs' magnitudes, and the smallest exponent in them (0 without pairs). */
+/* Return the running minimum of the pairs' magnitudes, and the smallest exponent in them (0 without
+   pairs). */
 SIMD v16i operand_smaller(bool pairs, v16i least, v16 elements) {
 #if SIMD_HAS_PAIRS
     if (pairs) return v16_pair_smaller(least, elements);
@@ -370,7 +371,8 @@ SIMD void score_range(const key_product *x, const attention *s, int v, int vecto
         product_scaled(&p, vectors, how == GEMM_FMA ? s->head_dim : s->head_dim / 2, x->scale, how);
     }
 }
-/* The first vector's keys begin and end no later than the last vector's. Keys of both are computed together. */
+/* The first vector's keys begin and end no later than the last vector's. Keys of both vectors are computed
+   together. */
 SIMD void score_keys_by(const key_product *x, const attention *s, gemm_arithmetic how) {
     key_range first = x->k[0], last = x->k[VECTORS - 1];
     int64_t both = clamp(last.begin, 0, first.end);
