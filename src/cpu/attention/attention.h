@@ -371,7 +371,7 @@ SIMD void score_range(const key_product *x, const attention *s, int v, int vecto
         product_scaled(&p, vectors, how == GEMM_FMA ? s->head_dim : s->head_dim / 2, x->scale, how);
     }
 }
-/* The first vector's keys begin and end no later than the last vector's. Keys of both are computed
+/* The first vector's keys begin and end no later than the last vector's. Keys of both vectors are computed
    together. */
 SIMD void score_keys_by(const key_product *x, const attention *s, gemm_arithmetic how) {
     key_range first = x->k[0], last = x->k[VECTORS - 1];
