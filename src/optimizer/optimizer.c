@@ -44,16 +44,16 @@ static ott_status adamw_rows(exec *cx, const optimizer_options *o, const optimiz
     return op_adamw_fp8_many(cx, grouped, grouped_count);
 }
 
-static const optimizer_rule adamw = {.name = "adamw",
-                                     .slots = 2,
-                                     .slot = {[ADAMW_MOMENT1] = "exp_avg", [ADAMW_MOMENT2] = "exp_avg_sq"},
-                                     .can_quantize = can_quantize,
-                                     .schedule = optimizer_schedule_moments,
-                                     .update = adamw_rows};
+const optimizer_rule optimizer_adamw = {.name = "adamw",
+                                        .slots = 2,
+                                        .slot = {[ADAMW_MOMENT1] = "exp_avg", [ADAMW_MOMENT2] = "exp_avg_sq"},
+                                        .can_quantize = can_quantize,
+                                        .schedule = optimizer_schedule_moments,
+                                        .update = adamw_rows};
 
-static const optimizer_rule *const rows[] = {
-    &adamw, &optimizer_adam, &optimizer_sgd, &optimizer_lion, &optimizer_muon, &optimizer_schedule_free,
-};
+#define X(name) &optimizer_##name,
+static const optimizer_rule *const rows[] = {OPTIMIZER_RULES(X)};
+#undef X
 
 const optimizer_rule *optimizer_find(const char *name) {
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++)
@@ -212,7 +212,7 @@ static ott_status step_with_adamw(exec *cx, const update_parts *u, const tensor 
     TRY(op_convert(cx, &(convert_args){.x = state, .y = &own}));
     tensor rate = tensor_columns(own, STEP_LEARNING_RATE, 1);
     TRY(op_multiply(cx, &(multiply_args){.x = &rate, .y = &rate, .factor = u->o->adam_rate}));
-    TRY(step_matching(cx, u, &adamw, false, &own));
+    TRY(step_matching(cx, u, &optimizer_adamw, false, &own));
     return plan_close(cx->plan, &buffer);
 }
 

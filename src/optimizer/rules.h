@@ -1,11 +1,14 @@
-/* optimizer/rules: the rules that are defined outside of optimizer/optimizer.c, and their helpers. */
+/* optimizer/rules: the list of optimizers, and helpers of their rules. */
 #ifndef OPTIMIZER_RULES_H
 #define OPTIMIZER_RULES_H
 
 #include "optimizer/optimizer.h"
 
-extern const optimizer_rule optimizer_lion, optimizer_sgd, optimizer_adam, optimizer_schedule_free;
-extern const optimizer_rule optimizer_muon;
+/* Calls X(name) for each rule optimizer_name. */
+#define OPTIMIZER_RULES(X) X(adamw) X(adam) X(sgd) X(lion) X(muon) X(schedule_free)
+#define X(name)            extern const optimizer_rule optimizer_##name;
+OPTIMIZER_RULES(X)
+#undef X
 
 /* Rows of a parameter's shard that are also adjacent in the full parameter. Element (row, column) is rounded
    stochastically with draw first + row * row_step + column of `seed` (tensor/rules/stochastic.h). */
