@@ -42,7 +42,6 @@ typedef struct simd_probe {
     void (*load)(const void *x, ott_dtype d, int64_t index, int64_t n, float *y);
     void (*store)(void *y, ott_dtype d, cast_mode mode, int64_t index, int64_t n, const float *x);
     void (*encode64)(uint8_t *codes, ott_dtype d, cast_mode mode, const float *x);
-    void (*rounded)(const float *x, ott_dtype d, float *y);
 } simd_probe;
 
 /* The probe of each ISA level. NULL if the level is not compiled. Call a probe's functions only if this

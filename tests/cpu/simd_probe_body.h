@@ -111,14 +111,10 @@ static void probe_encode64(uint8_t *codes, ott_dtype d, cast_mode mode, const fl
         v16_store_fp8x64(codes, part, OTT_E5M2, mode);
 }
 
-static void probe_rounded(const float *x, ott_dtype d, float *y) {
-    v16_store(y, v16_rounded(v16_load(x), d));
-}
-
 #define PROBE(name)                                                                                          \
     {                                                                                                        \
         .isa = name, .unary = probe_unary, .binary = probe_binary, .ternary = probe_ternary,                 \
         .fold = probe_fold, .to_int = probe_to_int, .count_nan = probe_count_nan,                            \
         .transpose = probe_transpose, .fold_rows = probe_fold_rows, .load = probe_load,                      \
-        .store = probe_store, .encode64 = probe_encode64, .rounded = probe_rounded                           \
+        .store = probe_store, .encode64 = probe_encode64                                                     \
     }

@@ -299,24 +299,6 @@ static void rows_fold_to_their_amax(void **state) {
     }
 }
 
-static void rounded_is_store_then_load(void **state) {
-    (void)state;
-    float x[16], y[16];
-    EACH_PROBE(p) {
-        uint64_t draws = 0;
-        for (int repeat = 0; repeat < 1000; repeat++)
-            for (int f = 0; f < 3; f++) {
-                fill(x, 16, &draws);
-                p->rounded(x, formats[f], y);
-                for (int i = 0; i < 16; i++) {
-                    float stored[1];
-                    cast_store(stored, formats[f], 0, x[i]);
-                    assert_same(p, "rounded", y[i], cast_load(stored, formats[f], 0), x[i], (float)f, 0);
-                }
-            }
-    }
-}
-
 /* Collects the probes of the ISA levels that this machine can run. */
 static int setup(void **state) {
     (void)state;
@@ -346,7 +328,6 @@ int main(void) {
         cmocka_unit_test(stores_round_as_cast_does),
         cmocka_unit_test(sixty_four_codes_are_those_of_cast),
         cmocka_unit_test(rows_fold_to_their_amax),
-        cmocka_unit_test(rounded_is_store_then_load),
     };
     return cmocka_run_group_tests(tests, setup, NULL);
 }
