@@ -118,7 +118,7 @@ static ott_status fail_device_name(const char *name) {
 }
 
 /* Finds a backend and the device's index: 12 for "cuda:12", NO_INDEX for "cuda". */
-static const backend_row *find_row(const char *name, int *index) {
+static const backend_row *find_backend_row(const char *name, int *index) {
     *index = NO_INDEX;
     for (int i = 0; i < ROWS; i++) {
         if (!str_starts_with(name, rows[i].name)) continue;
@@ -134,7 +134,7 @@ static const backend_row *find_row(const char *name, int *index) {
 
 const backend_row *backend_of_name(const char *name) {
     int index;
-    return find_row(name, &index);
+    return find_backend_row(name, &index);
 }
 
 /* ---- "auto" ---- */
@@ -180,7 +180,7 @@ ott_status backend_open(const backend_choice *c, mem *account, device **out) {
     int index;
     *out = NULL;
     if (is_auto(c->name)) return open_best(c, account, out);
-    const backend_row *row = find_row(c->name, &index);
+    const backend_row *row = find_backend_row(c->name, &index);
     return row ? row->open(row, c, index, account, out) : fail_device_name(c->name);
 }
 

@@ -31,7 +31,7 @@ ott_status mlp_connect(mlp *m, activation_specs *input, activation_specs *grad_o
 }
 
 /* Views of gate and up as columns of the fused projection's output, or of its gradient. */
-static void split(const tensor *gate_up, tensor *gate, tensor *up) {
+static void split_gate_up(const tensor *gate_up, tensor *gate, tensor *up) {
     int64_t width = gate_up->columns / 2;
     *gate = tensor_columns(*gate_up, 0, width);
     *up = tensor_columns(*gate_up, width, width);
@@ -46,7 +46,7 @@ static ott_status project_inputs(exec *cx, mlp *m, const activation *x, mlp_save
     int64_t tokens = x->t.rows;
     if (is_fused(m)) {
         TRY(exec_open(cx, "gate and up", act, tokens, m->gate_up.out, &s->gate_up, &s->gate_up_buffer));
-        split(&s->gate_up, &s->gate, &s->up);
+        split_gate_up(&s->gate_up, &s->gate, &s->up);
         return linear_forward(cx, &m->gate_up, x, &s->gate_up);
     }
     TRY(exec_open(cx, "gate", act, tokens, m->up.out, &s->gate, &s->gate_buffer));
@@ -115,7 +115,7 @@ static ott_status restore_inputs(exec *cx, const mlp *m, mlp_saved *s) {
         return is_gated(m) ? restore_input(cx, &s->stored_up, &s->up, &s->up_buffer) : OTT_OK;
     }
     TRY(restore_input(cx, &s->stored_gate_up, &s->gate_up, &s->gate_up_buffer));
-    split(&s->gate_up, &s->gate, &s->up);
+    split_gate_up(&s->gate_up, &s->gate, &s->up);
     return OTT_OK;
 }
 

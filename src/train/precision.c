@@ -104,7 +104,7 @@ static ott_status read_rows(const config *cfg, precision_plan *p) {
     return OTT_OK;
 }
 
-static const recipe *find_row(const precision_plan *p, const char *name) {
+static const recipe *find_recipe_row(const precision_plan *p, const char *name) {
     for (int i = 0; i < p->row_count; i++)
         if (strcmp(p->rows[i].name, name) == 0) return &p->rows[i];
     return NULL;
@@ -224,7 +224,7 @@ static ott_status check_recipe(const recipe *r) {
 
 static ott_status read_fp8(const config *cfg, precision_plan *p) {
     bool custom = cfg->float8.recipe_name == RECIPE_CUSTOM;
-    const recipe *base = find_row(p, custom ? "bf16" : config_word(cfg, "float8.recipe_name"));
+    const recipe *base = find_recipe_row(p, custom ? "bf16" : config_word(cfg, "float8.recipe_name"));
     STATUS_REQUIRE(base != NULL);
     p->fp8 = *base;
     TRY(read_operands(cfg, &p->fp8));
@@ -268,7 +268,7 @@ static ott_status find_recipe(const precision_plan *p, bool for_module, const ch
                               const recipe **out) {
     const char *own = recipe_canonical_name(name);
     if (own) name = own;
-    *out = strcmp(name, "fp8") == 0 || strcmp(name, p->fp8.name) == 0 ? &p->fp8 : find_row(p, name);
+    *out = strcmp(name, "fp8") == 0 || strcmp(name, p->fp8.name) == 0 ? &p->fp8 : find_recipe_row(p, name);
     if (!*out) return fail_name(p, for_module, name);
     if (may_name(for_module, name)) return OTT_OK;
     if (for_module)
@@ -428,7 +428,7 @@ static ott_status read_rules(const config *cfg, precision_plan *p) {
 
 static ott_status read_one_precision(const config *cfg, precision_plan *p) {
     const char *name = config_word(cfg, "train.mixed_precision");
-    const recipe *row = find_row(p, name);
+    const recipe *row = find_recipe_row(p, name);
     STATUS_REQUIRE(row != NULL);
     if (*cfg->float8.schedule)
         FAIL("float8.schedule = \"%s\" needs train.mixed_precision = \"fp8\"; it is \"%s\"",
@@ -445,7 +445,7 @@ static ott_status read_one_precision(const config *cfg, precision_plan *p) {
 ott_status precision_read_recipe(const config *cfg, precision_plan *out) {
     memset(out, 0, sizeof *out);
     TRY(read_rows(cfg, out));
-    out->bf16 = find_row(out, "bf16");
+    out->bf16 = find_recipe_row(out, "bf16");
     return cfg->train.mixed_precision == PRECISION_FP8 ? read_fp8(cfg, out) : read_one_precision(cfg, out);
 }
 

@@ -96,7 +96,7 @@ typedef struct unit {
     int64_t head, query, count;
 } unit;
 
-static void start_block(const forward_job *j, const unit *u, forward_buffers *w) {
+static void start_forward_block(const forward_job *j, const unit *u, forward_buffers *w) {
     w->least_query = pack_lanes(j->a->q, query_row(&j->s, &u->d, u->query), u->count, u->head * j->s.head_dim,
                                 &j->s, w->queries);
     for (int64_t i = 0; i < padded_lanes(u->count); i++) w->most[i] = -INFINITY, w->sum[i] = 0.0f;
@@ -171,7 +171,7 @@ static void rescale(float *output, int64_t width, const float *factor) {
 
 /* Processes queries [i, i + QUERY_LANES) with the keys of a tile. row: the row of query i in the block of
    queries; tile: the tile's first key. */
-static void meet_tile(const attention *s, const forward_buffers *w, int64_t i, int64_t row, int64_t tile) {
+static void forward_tile(const attention *s, const forward_buffers *w, int64_t i, int64_t row, int64_t tile) {
     key_range k[VECTORS];
     if (!visible_to_lanes(s, i, tile, k)) return;
     score_keys((key_product){.keys = w->keys,
@@ -303,13 +303,14 @@ static void forward_query(const forward_job *j, const unit *u, int64_t n, const 
 static void forward_block(const forward_job *j, const unit *u, forward_buffers *w) {
     const attention *s = &j->s;
     int64_t column = u->head / (s->heads / s->kv_heads) * s->head_dim;
-    start_block(j, u, w);
+    start_forward_block(j, u, w);
     for (int64_t tile = first_key(s->window, u->query) / TILE * TILE; tile < u->query + u->count;
          tile += TILE) {
         int64_t keys = clamp(u->d.length - tile, 0, TILE);
         w->least_key = pack_operand(j->a->k, u->d.first + tile, keys, column, s, w->keys);
         pack_rows(j->a->v, u->d.first + tile, keys, column, s, TILE, w->values);
-        for (int64_t row = 0; row < u->count; row += QUERY_LANES) meet_tile(s, w, u->query + row, row, tile);
+        for (int64_t row = 0; row < u->count; row += QUERY_LANES)
+            forward_tile(s, w, u->query + row, row, tile);
     }
 }
 

@@ -80,7 +80,7 @@ SIMD float delta_of_row(ott_dtype d, const float *dout, const void *o, int64_t c
     return v16_fold_sum(sum);
 }
 
-static void start_block(const backward_job *j, const query_block *q, backward_buffers *w) {
+static void start_backward_block(const backward_job *j, const query_block *q, backward_buffers *w) {
     const attention *s = &j->s;
     int64_t first = q->d.first + q->query, column = q->head * s->head_dim, capacity = padded_lanes(q->count);
     const float *lse = (const float *)row_of(j->a->lse, q->head) + first;
@@ -144,8 +144,8 @@ static void score_tile(const attention *s, const backward_buffers *w, int64_t i,
 
 /* Processes queries [i, i + count) with the keys of a tile. row: the row of query i in the block of queries;
    tile: the tile's first key; first: no earlier block of queries has met the tile. */
-static void meet_tile(const attention *s, const backward_buffers *w, int64_t i, int64_t count, int64_t row,
-                      int64_t tile, bool first) {
+static void backward_tile(const attention *s, const backward_buffers *w, int64_t i, int64_t count,
+                          int64_t row, int64_t tile, bool first) {
     int64_t width = s->width;
     if (tile > i + count - 1 || first_key(s->window, i) >= tile + TILE) return;
     score_tile(s, w, i, count, row, tile);
@@ -200,7 +200,7 @@ static void backward_block(const backward_job *j, const query_block *q, backward
     const backward_sums *sums = &j->sums;
     int64_t shared = s->heads / s->kv_heads, column = q->head / shared * s->head_dim;
     int64_t end = q->query + q->count;
-    start_block(j, q, w);
+    start_backward_block(j, q, w);
     for (int64_t tile = first_key(s->window, q->query) / TILE * TILE; tile < end; tile += TILE) {
         int64_t keys = clamp(q->d.length - tile, 0, TILE), key = q->d.first + tile;
         pack_rows(a->k, key, keys, column, s, TILE, w->k);
@@ -213,7 +213,7 @@ static void backward_block(const backward_job *j, const query_block *q, backward
         if (!first) pack_rows(&sums->dk_sum, key, keys, column, s, TILE, w->dk);
         if (!first) pack_rows(&sums->dv_sum, key, keys, column, s, TILE, w->dv);
         for (int64_t row = 0; row < q->count; row += QUERIES)
-            meet_tile(s, w, q->query + row, clamp(q->count - row, 0, QUERIES), row, tile, first);
+            backward_tile(s, w, q->query + row, clamp(q->count - row, 0, QUERIES), row, tile, first);
         unpack_rows(w->dk, s, last ? a->dk : &sums->dk_sum, key, keys, column);
         unpack_rows(w->dv, s, last ? a->dv : &sums->dv_sum, key, keys, column);
     }

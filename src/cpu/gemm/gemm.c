@@ -160,7 +160,7 @@ static int64_t share_of_grains(int64_t count, int64_t grain, int parts) {
     return size_min((grains + parts - 1) / parts * grain, count);
 }
 
-static int64_t blocks(int64_t count, int64_t size) {
+static int64_t block_count(int64_t count, int64_t size) {
     return count / size + (count % size != 0);
 }
 
@@ -173,7 +173,7 @@ static void choose_grid(gemm_job *job, int threads) {
         if (threads % grid_m) continue;
         int grid_n = threads / grid_m;
         int64_t m = share_of_grains(job->m, GEMM_MR, grid_m), n = share_of_grains(job->n, job->grain, grid_n);
-        int64_t packed = m * blocks(n, block_columns(job)) + n * blocks(m, block_rows(job));
+        int64_t packed = m * block_count(n, block_columns(job)) + n * block_count(m, block_rows(job));
         int64_t cost = m * n + PACK_COST * packed;
         if (cost >= least) continue;
         least = cost;

@@ -30,7 +30,7 @@ cudaDataType_t matmul_type(ott_dtype d) {
 
 enum { BLOCK_DEPTH = 128, MX_DEPTH = 32 };
 
-static int64_t blocks(int64_t n) {
+static int64_t scale_blocks(int64_t n) {
     return (n + BLOCK_DEPTH - 1) / BLOCK_DEPTH;
 }
 
@@ -41,7 +41,7 @@ int64_t matmul_mx_tiles(const matmul_spec *spec) {
 
 /* Number of scales for 128 rows of an operand with 128x128 blocks, padded to a multiple of four. */
 static int64_t band(const matmul_spec *spec) {
-    return (blocks(spec->k) + 3) / 4 * 4;
+    return (scale_blocks(spec->k) + 3) / 4 * 4;
 }
 
 int64_t matmul_scale_count(const matmul_spec *spec, bool of_b) {
@@ -50,8 +50,8 @@ int64_t matmul_scale_count(const matmul_spec *spec, bool of_b) {
     case SCALES_NONE: return 0;
     case SCALES_TENSOR: return 1;
     case SCALES_ROW: return mn;
-    case SCALES_BLOCK_2D: return of_b ? blocks(mn) * band(spec) : blocks(spec->k) * mn;
-    case SCALES_BLOCK_1D: return blocks(spec->k) * mn;
+    case SCALES_BLOCK_2D: return of_b ? scale_blocks(mn) * band(spec) : scale_blocks(spec->k) * mn;
+    case SCALES_BLOCK_1D: return scale_blocks(spec->k) * mn;
     case SCALES_MX:
         return (mn + SCALE_TILE_MN - 1) / SCALE_TILE_MN * matmul_mx_tiles(spec) * SCALE_TILE_BYTES;
     }

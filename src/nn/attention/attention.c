@@ -21,7 +21,7 @@ ott_status attention_connect(attention *a, activation_specs *input, activation_s
 /* ---- forward ---- */
 
 /* Views of q, k and v as columns of the fused projection's output, or of its gradient. */
-static void split(const attention *a, const tensor *qkv, tensor *q, tensor *k, tensor *v) {
+static void split_qkv(const attention *a, const tensor *qkv, tensor *q, tensor *k, tensor *v) {
     int64_t query = attention_core_query_width(&a->core), key = attention_core_key_width(&a->core);
     *q = tensor_columns(*qkv, 0, query);
     *k = tensor_columns(*qkv, query, key);
@@ -31,7 +31,7 @@ static void split(const attention *a, const tensor *qkv, tensor *q, tensor *k, t
 static ott_status project_fused(exec *cx, attention *a, const activation *x, attention_core_saved *s) {
     tensor qkv;
     TRY(exec_open(cx, "qkv", x->t.dtype, x->t.rows, a->qkv.out, &qkv, &s->qkv_buffer));
-    split(a, &qkv, &s->q, &s->k, &s->v);
+    split_qkv(a, &qkv, &s->q, &s->k, &s->v);
     return linear_forward(cx, &a->qkv, x, &qkv);
 }
 
@@ -75,7 +75,7 @@ static ott_status backward_fused(exec *cx, attention *a, const sequence_metadata
     tensor dq, dk, dv;
     activation g;
     TRY(activation_open(cx, "qkv gradient", x->t.dtype, x->t.rows, a->qkv.out, &a->grad_qkv, &g));
-    split(a, &g.t, &dq, &dk, &dv);
+    split_qkv(a, &g.t, &dq, &dk, &dv);
     TRY(attention_core_backward(cx, &a->core, at, s, &dq, &dk, &dv));
     TRY(attention_core_close(cx, s));
     TRY(activation_quantize(cx, &g));
