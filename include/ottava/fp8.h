@@ -180,8 +180,9 @@ OTT_API ott_status ott_qtensor_update_scale(ott_qtensor *q, ott_group *g);
  *     codes[i * row_step + j * column_step]
  *     scale[(line / block_mn) * mn_step + (k / block_depth) * k_step]
  *
- * scale_inv has the same index if scale_inv_format is OTT_F32. If it is OTT_E8M0, scale_inv has bytes. A byte
- * b is the factor 2^(b - 127). With a = line / block_mn and c = k / block_depth, the byte has the index
+ * If scale_inv_format is OTT_F32, scale_inv is an array of floats and has the same index as scale. If it is
+ * OTT_E8M0, scale_inv is an array of bytes in another order, and byte b is the factor 2^(b - 127). With
+ * a = line / block_mn and c = k / block_depth, the byte has the index
  *
  *     (a / 128 * tiles_along_k + c / 4) * 512 + a % 32 * 16 + a % 128 / 32 * 4 + c % 4
  */
@@ -197,7 +198,7 @@ typedef struct ott_qdata {
     int64_t mn_step, k_step;
     int64_t block_mn, block_depth; /* size of a scale group along `line` and `k` (above); INT64_MAX: all */
     ott_dtype scale_inv_format;    /* OTT_F32, or OTT_E8M0 for blocks of 32 (MXFP8) */
-    int64_t tiles_along_k;
+    int64_t tiles_along_k;         /* OTT_E8M0: number of tiles of 128 x 4 scales along k; OTT_F32: 0 */
 } ott_qdata;
 
 OTT_API void ott_qdata_init(ott_qdata *view);

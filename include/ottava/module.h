@@ -152,28 +152,29 @@ OTT_API void ott_module_close(ott_module *module);
  */
 OTT_API ott_status ott_model_open(ott_context *context, ott_config *config, ott_module **out);
 /*
- * A dense model or a mixture of experts. Each member is the key of section [model] of a configuration with
- * this name, and has its meaning, default and limits: `ottava train --help model` or ott_config_help_about. 0
- * or NULL is the default. For some members it depends on the family, like qk_norm and tie_embeddings. -1 is 0
- * where 0 is not the default. A truth value is 1 for true and -1 for false. Texts and lists are borrowed for
- * the call.
+ * A dense model or a mixture of experts. Each member has the name, the meaning, the default and the limits of
+ * a key in section [model] of a configuration: `ottava train --help model` or ott_config_help_about. A member
+ * that is 0 or NULL gets the default, which for some keys depends on the family (qk_norm, tie_embeddings). To
+ * set a number to 0 where 0 is not the default, give -1. Truth values: 1 true, -1 false, 0 the default. Texts
+ * and lists are borrowed for the call.
  */
 typedef struct ott_model_options {
     size_t struct_size;
     const char *family;                         /* "llama" (default), "qwen3", "gemma2", "deepseek_v3", ... */
     int64_t dim, n_layers, n_heads, vocab_size; /* required */
     int64_t n_kv_heads, head_dim;               /* defaults: n_heads, dim / n_heads */
-    int64_t ffn_hidden_dim;                     /* default: ffn_dim_multiplier (1) x 8/3 dim */
-    double ffn_dim_multiplier;
-    int64_t max_seq_len; /* longest sequence, with dynamic scaling divided by rope_factor; default 2048 */
+    int64_t ffn_hidden_dim;                     /* default: ffn_dim_multiplier x 8/3 dim */
+    double ffn_dim_multiplier;                  /* default 1 */
+    int64_t
+        max_seq_len; /* longest sequence (divided by rope_factor if rope_scaling is "dynamic"); default 2048 */
     int tie_embeddings;
     /* blocks */
     const char *norm_type;  /* "rmsnorm", "layernorm" */
     const char *activation; /* "silu", "gelu", "relu", "geglu", "geglu_tanh" */
     double norm_eps;        /* default 1e-5 */
     int qk_norm, attention_bias, attention_output_bias, mlp_bias, fused_qkv, fused_gate_up;
-    /* attention windows: layers number full_attention_every, 2 x full_attention_every, ... have none, or the
-       layers in full_attention_layers, counted from 0 */
+    /* attention windows: all layers have one except every full_attention_every-th layer, or except the layers
+       in full_attention_layers (the first layer is 0) */
     int64_t sliding_window, full_attention_every;
     const int32_t *full_attention_layers; /* [full_attention_layer_count] */
     int full_attention_layer_count;
@@ -201,13 +202,14 @@ typedef struct ott_model_options {
     int moe_normalize_weights; /* default: true */
     double moe_route_scale;
     int64_t moe_groups, moe_top_groups, moe_shared_experts;
-    int64_t moe_expert_hidden_dim; /* default: moe_expert_ffn_multiplier (1) x ffn_hidden_dim */
-    double moe_expert_ffn_multiplier, moe_capacity_factor;
+    int64_t moe_expert_hidden_dim;    /* default: moe_expert_ffn_multiplier x ffn_hidden_dim */
+    double moe_expert_ffn_multiplier; /* default 1 */
+    double moe_capacity_factor;
     double moe_aux_loss_weight;          /* default 0.01; sigmoid_topk: 0 */
-    double moe_sequence_aux_loss_weight; /* its sequences have max_seq_len tokens */
+    double moe_sequence_aux_loss_weight; /* of each sequence of max_seq_len tokens */
     double moe_router_z_loss_weight;
     int moe_gradient_scale;
-    /* initial weights, and members that all options share */
+    /* initial weights; members that all options of this header have */
     const char *init_style; /* "kempner" (default), "hf", "titan" */
     double init_std;
     ott_dtype dtype;
@@ -216,10 +218,10 @@ typedef struct ott_model_options {
 
 OTT_API void ott_model_options_init(ott_model_options *options);
 /*
- * Opens a model without a configuration: the model that ott_model_open opens for a configuration with these
- * keys, train.mixed_precision = "bf16" or "fp32" (dtype), train.seed = seed, and the longest train.seq_len.
- * It has the same weights, losses and checkpoints. ott_model_optimizer_open opens the default optimizer,
- * ott_convert_to_float8_training converts to FP8.
+ * Opens a model without a configuration. ott_model_open opens the same model, with the same weights, losses
+ * and checkpoints, for a configuration that has these keys, train.mixed_precision = "bf16" or "fp32" (dtype),
+ * train.seed = seed, and train.seq_len = max_seq_len. ott_model_optimizer_open opens the default optimizer.
+ * ott_convert_to_float8_training converts the model to FP8.
  *
  *     ott_model_options_init(&options);
  *     options.family = "qwen3";
@@ -242,8 +244,9 @@ OTT_API ott_status ott_model_open_options(ott_context *context, const ott_model_
 OTT_API ott_status ott_model_loss(ott_module *model, const ott_tensor *tokens, const ott_tensor *targets,
                                   int64_t labels, double *loss);
 /* Makes ott_model_loss call your loss function (types.h); loss NULL: cross-entropy again. `user` is passed to
-   it. It computes on the host. For a loss on the device, call ott_module_forward and ott_module_backward.
-   OTT_ERR_CONFIG if train.loss_fn is chunked_cross_entropy or train.z_loss_weight is not 0. */
+   it. The function computes on the host. For a loss on the device, call ott_module_forward and
+   ott_module_backward. OTT_ERR_CONFIG if train.loss_fn is chunked_cross_entropy or train.z_loss_weight is not
+   0. */
 OTT_API ott_status ott_model_set_loss(ott_module *model, ott_loss_fn loss, void *user);
 
 /* Progress of training since its first step. Checkpoints save and restore it. */

@@ -158,14 +158,14 @@ OTT_API void ott_generate_options_init(ott_generate_options *options);
  * is shorter. If a prompt is longer, only its end is used. When the text fills the window, the older half is
  * dropped and the rest is computed again.
  *
- * To generate during training, give NULL for `run`. The model is options->model, or without it the model of
- * the run that is calling its progress callback. The call uses the weights as they are now, in the precision
- * and on the device of the training. It changes nothing that later steps depend on. Generate between steps:
- * with a model of your own, before the first forward of a step. The memory of the passes and of the keys and
- * values is freed at the end of the call. OTT_ERR_ARGUMENT for the options device, threads, precision,
- * precision_name, settings and base, which have no effect on an open model, and for a model of your own
- * inside a callback. OTT_ERR_UNSUPPORTED if ranks divide the run's model (distributed.dp_shard, ep, tp, cp,
- * pp).
+ * To generate during training, give NULL for `run`. The model is options->model. If that is NULL, it is the
+ * model of the run whose progress callback makes this call. The call uses the weights as they are now, in the
+ * precision and on the device of the training. It changes nothing that later steps depend on. Generate only
+ * between steps. With a model of your own, that is before the first forward of a step. The memory of the
+ * passes and of the keys and values is freed at the end of the call. OTT_ERR_ARGUMENT if device, threads,
+ * precision, precision_name, settings or base is set, because the open model determines them.
+ * OTT_ERR_ARGUMENT also if a callback gives a model of your own. OTT_ERR_UNSUPPORTED if ranks divide the
+ * run's model (distributed.dp_shard, ep, tp, cp, pp).
  */
 OTT_API ott_status ott_generate(ott_context *context, const char *run, const ott_generate_options *options,
                                 ott_text_fn write, void *user);
@@ -173,9 +173,10 @@ OTT_API ott_status ott_generate(ott_context *context, const char *run, const ott
 /* A model that stays open, with the text so far, for a text or a chat that grows in turns. */
 typedef struct ott_generator ott_generator;
 
-/* Arguments as in ott_generate; options may be NULL, and their prompt is not used. With options->model each
-   continuation uses the weights as they are then, and computes the text so far again. The model may be closed
-   before the generator. run NULL without options->model is OTT_ERR_ARGUMENT. */
+/* Arguments as in ott_generate; options may be NULL, and their prompt is not used. With options->model, each
+   ott_generator_continue uses the weights at the time of its call, and first runs the text so far through the
+   model again. You may close the model first; then the generator can only be closed. run NULL without
+   options->model is OTT_ERR_ARGUMENT. */
 OTT_API ott_status ott_generator_open(ott_context *context, const char *run,
                                       const ott_generate_options *options, ott_generator **out);
 /* Closes the generator. Does nothing inside a callback of ott_generator_continue (see ott_error_text). */

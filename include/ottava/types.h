@@ -39,8 +39,8 @@ typedef enum ott_status {
 
 /* Formats of tensor elements. X(constant, name, name in safetensors files, bits, kind, largest finite value).
    Kinds: HIGH: for computing; FP8: codes of quantized values; SCALE: only for scales; INTEGER. E4M3 is OCP's
-   "fn" variant, which has no infinity. E8M0 is a power of two: the scale of MX formats. The largest integers
-   are rounded to fp32. */
+   "fn" variant, which has no infinity. E8M0 is a power of two: the scale of MX formats. The largest values
+   of integer formats are given as fp32, rounded. */
 #define OTT_DTYPE_MAP(X)                                                                                     \
     X(F32, "fp32", "F32", 32, HIGH, 0x1.fffffep127f)                                                         \
     X(BF16, "bf16", "BF16", 16, HIGH, 0x1.fep127f)                                                           \
@@ -77,16 +77,17 @@ typedef struct ott_loss_batch {
     const int32_t *position; /* [T] position in its document; each document starts with 0 */
     int training;            /* 1: a training pass; 0: an evaluation, which needs no gradient */
     /* [T, vocab]. Input: the logits, after the model's multiplier and softcap. In training the function
-       replaces them by the gradient of the sum of `loss`, for every token, also for those without target. */
+       overwrites all of them with the gradient of the sum of `loss`; with 0 for tokens without target. */
     float *logits;
     float *loss; /* [T] output: the loss of each token in nats; all 0 before the call */
 } ott_loss_batch;
 
 /*
- * Your loss function, in place of cross-entropy. Called on the thread that made the call that trains, once
- * per micro-batch, in their order. It may call the library as any callback may. A status other than OTT_OK
- * ends that call with this status. The library adds up the losses of all tokens of a step and divides the sum
- * by the number of targets that count. It divides the gradients by the same number.
+ * Your loss function, in place of cross-entropy. The library calls it once for each micro-batch, in the order
+ * of the micro-batches, on the thread that called ott_train or ott_model_loss. The function may make the
+ * library calls that every callback may make. If it returns another status than OTT_OK, ott_train or
+ * ott_model_loss ends with this status. The library adds up the losses of all tokens of a step and divides
+ * the sum by the number of targets that count. It divides the gradients by the same number.
  */
 typedef ott_status (*ott_loss_fn)(void *user, const ott_loss_batch *batch);
 

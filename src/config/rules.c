@@ -52,7 +52,7 @@ static ott_status add_dataset(tree_builder *b, node *list, const node *dataset, 
                            hub->text);
     if (!path || !is_text(path) || !*path->text || (weight && !weight->text))
         return status_fail(OTT_ERR_CONFIG,
-                           "%s: a dataset needs a text path and a number weight: path = "
+                           "%s: a dataset needs a path (a text) and a weight (a number): path = "
                            "\"tokens/web\", weight = 0.7",
                            where);
     const node *name = tree_child(dataset, "name");

@@ -350,8 +350,9 @@ SIMD bool visible_to_lanes(const attention *s, int64_t i, int64_t tile, key_rang
     return any;
 }
 
-/* A product over head_dim of the keys of a tile and QUERY_LANES queries. Vector v of the queries is computed
-   for the keys k[v]. Packed operands: keys [TILE][score_width], queries [score_width][QUERY_LANES]. */
+/* A product over head_dim of the keys of a tile and QUERY_LANES queries, which are the lanes of several
+   vectors. For vector v, only products with the range k[v] of keys are computed. Packed operands: keys
+   [TILE][score_width], queries [score_width][QUERY_LANES]. */
 typedef struct key_product {
     const float *keys, *queries;
     const key_range *k;
