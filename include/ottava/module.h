@@ -165,8 +165,7 @@ typedef struct ott_model_options {
     int64_t n_kv_heads, head_dim;               /* defaults: n_heads, dim / n_heads */
     int64_t ffn_hidden_dim;                     /* default: ffn_dim_multiplier x 8/3 dim */
     double ffn_dim_multiplier;                  /* default 1 */
-    int64_t
-        max_seq_len; /* longest sequence (divided by rope_factor if rope_scaling is "dynamic"); default 2048 */
+    int64_t max_seq_len; /* longest sequence; default 2048 (divided by rope_factor if "dynamic") */
     int tie_embeddings;
     /* blocks */
     const char *norm_type;  /* "rmsnorm", "layernorm" */

@@ -25,7 +25,7 @@ typedef struct bench bench;
 
 typedef struct bench_case {
     const char *what;    /* "grad_input"; `what` and `shape` name a row of the table */
-    char shape[64];      /* size, "2048 x 768 x 3072" */
+    char shape[128];     /* size, "2048 x 768 x 3072" */
     const char *variant; /* name of a column, "bf16" */
     double flops;        /* FLOPs of a run; 0: the case moves bytes */
     ott_dtype format;    /* format of its products, which determines the peak */
