@@ -124,8 +124,7 @@ ott_status run_trainer_options(const config *cfg, const precision_plan *precisio
                                              [MUON_ADJUST_MATCH_RMS_ADAMW] = MUON_SCALE_RMS,
                                              [MUON_ADJUST_SPECTRAL_UNCLAMPED] = MUON_SCALE_SPECTRAL,
                                              [MUON_ADJUST_NONE] = MUON_SCALE_ONE};
-    const __typeof__(cfg->optimizer) *c = &cfg->optimizer;
-    bool is_muon = c->name == OPTIMIZER_MUON;
+    bool is_muon = cfg->optimizer.name == OPTIMIZER_MUON;
     TRY(check_batch_tokens(cfg));
     *out = (trainer_options){
         .convert = {.recipe = precision_at(precision, step),
@@ -148,21 +147,23 @@ ott_status run_trainer_options(const config *cfg, const precision_plan *precisio
                   .reduce_bf16 = cfg->distributed.reduce_dtype == REDUCE_BFLOAT16,
                   .reduce_once = cfg->distributed.defer_fsdp_grad_sync,
                   .reshard = reshards[cfg->distributed.reshard_after_forward]},
-        .optimizer = {.beta1 = (float)c->betas[0],
-                      .beta2 = (float)c->betas[1],
-                      .epsilon = (float)c->eps,
-                      .weight_decay = (float)c->weight_decay,
+        .optimizer = {.beta1 = (float)cfg->optimizer.betas[0],
+                      .beta2 = (float)cfg->optimizer.betas[1],
+                      .epsilon = (float)cfg->optimizer.eps,
+                      .weight_decay = (float)cfg->optimizer.weight_decay,
                       .max_norm = (float)cfg->train.grad_clip_norm,
                       .seed = (uint64_t)cfg->train.seed,
-                      .momentum = (float)(is_muon ? c->muon_momentum : c->momentum),
-                      .nesterov = is_muon ? c->muon_nesterov : c->nesterov,
-                      .warmup = c->schedule_free_warmup_steps,
-                      .weight_lr_power = c->weight_lr_power,
-                      .muon_scale = muon_scales[c->muon_adjust_lr],
-                      .muon_steps = (int)c->muon_ns_steps,
+                      .momentum = (float)(is_muon ? cfg->optimizer.muon_momentum : cfg->optimizer.momentum),
+                      .nesterov = is_muon ? cfg->optimizer.muon_nesterov : cfg->optimizer.nesterov,
+                      .warmup = cfg->optimizer.schedule_free_warmup_steps,
+                      .weight_lr_power = cfg->optimizer.weight_lr_power,
+                      .muon_scale = muon_scales[cfg->optimizer.muon_adjust_lr],
+                      .muon_steps = (int)cfg->optimizer.muon_ns_steps,
                       .muon_format = cfg->train.mixed_precision == PRECISION_FP32 ? OTT_F32 : OTT_BF16,
                       /* AdamW's learning rate divided by Muon's; both follow the same schedule */
-                      .adam_rate = (float)(c->muon_adam_lr > 0 ? c->muon_adam_lr / c->lr : 1.0)},
+                      .adam_rate = (float)(cfg->optimizer.muon_adam_lr > 0
+                                               ? cfg->optimizer.muon_adam_lr / cfg->optimizer.lr
+                                               : 1.0)},
         .batch_size = cfg->train.batch_size,
         .seq_len = cfg->train.seq_len,
         .evaluation_batch = config_evaluation_batch(cfg),

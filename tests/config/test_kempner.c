@@ -300,7 +300,7 @@ static void test_mixture(void **state) {
     case_bad(c, ".toml", "[[data.datasets]]\npath = \"a\"\nwieght = 0.5\n", "unknown key wieght in a dataset",
              "did you mean weight?", NULL);
     case_bad(c, ".toml", "[[data.datasets]]\nhf_name = \"c4\"\n", "hf_name = c4", "not downloaded", NULL);
-    case_bad(c, ".toml", "[[data.datasets]]\nweight = 0.5\n", "a dataset needs a text path", NULL);
+    case_bad(c, ".toml", "[[data.datasets]]\nweight = 0.5\n", "a dataset needs a path (a text)", NULL);
     case_bad(c, ".toml", "[data]\ndatasets = [\"a=1\"]\ndataset_path = \"b\"\n",
              "data.datasets and data.dataset_path", NULL);
     case_bad(c, ".toml", "[data]\ndatasets = [\"a=1\"]\n[eval]\nenabled = true\nholdout = 0.1\n",
