@@ -134,72 +134,21 @@ static void each_layer_has_its_own_modules(void **state) {
     tiny_close(&t);
 }
 
-/* Returns the loss after adding `by` to element `at` of a parameter. Restores the element. */
-static double loss_near(tiny *t, const parameter *p, int64_t at, float by) {
-    float value, moved;
-    char *place = (char *)p->value.data + 4 * at;
-    HARNESS_OK(device_copy_out(t->h.device, &value, place, 4));
-    moved = value + by;
-    HARNESS_OK(device_copy_in(t->h.device, place, &moved, 4));
-    tiny_again(t);
-    HARNESS_OK(device_copy_in(t->h.device, place, &value, 4));
-    return tiny_loss(t);
-}
-
 static void gradients_are_finite_differences(void **state) {
     (void)state;
     static const char *const names[] = {
         "model.layers.0.mlp.gate_proj.weight", "model.layers.1.mlp.up_proj.weight",
-        "model.layers.1.mlp.down_proj.weight", "model.layers.1.input_layernorm.weight"};
+        "model.layers.1.mlp.down_proj.weight", "model.layers.1.input_layernorm.weight", NULL};
     tiny t;
     open_mixed(&t, "fp32");
     tiny_run(&t);
-    for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
-        const parameter *p = tiny_parameter(&t, names[i]);
-        HARNESS_OK(device_zero(t.h.device, t.m->grads, t.m->trained_bytes));
-        tiny_again(&t);
-        float *grad = calloc((size_t)parameter_count(p), sizeof *grad);
-        harness_get(&t.h, &p->grad, grad);
-        int64_t best = 0;
-        for (int64_t j = 0; j < parameter_count(p); j++)
-            if (fabsf(grad[j]) > fabsf(grad[best])) best = j;
-        double difference = (loss_near(&t, p, best, 1e-2f) - loss_near(&t, p, best, -1e-2f)) / 2e-2;
-        assert_true(fabs(difference - (double)grad[best]) < 0.02 * fabs((double)grad[best]));
-        free(grad);
-    }
-    tiny_close(&t);
-}
-
-/* Runs a pass with this checkpointing in all blocks. The caller frees the losses and gradients. */
-static void run(const char *name, checkpointing mode, float **losses, float **grads, int64_t *count) {
-    tiny t;
-    open_mixed(&t, name);
-    for (int i = 0; i < 2; i++) t.m->blocks[i].checkpointing = mode;
-    tiny_run(&t);
-    *losses = tiny_losses(&t);
-    *grads = tiny_gradients(&t);
-    *count = tiny_gradient_count(&t);
+    tiny_check_gradients(&t, names);
     tiny_close(&t);
 }
 
 static void recomputed_is_kept(void **state) {
     (void)state;
-    static const char *const recipes[] = {"bf16", "tensorwise"};
-    static const checkpointing modes[] = {CHECKPOINT_SELECTIVE, CHECKPOINT_OP, CHECKPOINT_FULL};
-    for (int r = 0; r < 2; r++) {
-        float *losses, *grads, *losses_again, *grads_again;
-        int64_t count;
-        run(recipes[r], CHECKPOINT_NONE, &losses, &grads, &count);
-        for (int i = 0; i < 3; i++) {
-            run(recipes[r], modes[i], &losses_again, &grads_again, &count);
-            assert_memory_equal(losses, losses_again, 16 * sizeof *losses);
-            assert_memory_equal(grads, grads_again, (size_t)count * sizeof *grads);
-            free(losses_again);
-            free(grads_again);
-        }
-        free(losses);
-        free(grads);
-    }
+    tiny_check_recomputation(open_mixed);
 }
 
 /* ---- mixtures of experts ---- */

@@ -1,8 +1,8 @@
 /*
- * Models with another kind of mixer in the second layer. It adds to each token's projection the projection of
- * the token before, so it keeps a state of one row, not keys and values. The table of this kind
- * (model/mixer.h) must be enough for the module list, for gradients, for all kinds of checkpointing, and for
- * the generation cache.
+ * A model with two kinds of mixer: attention in the first layer, and a kind of this test in the second layer.
+ * This kind adds the projection of the previous token to each token's projection. Its cache for generation is
+ * one row, not keys and values. The test defines only the table of functions (model/mixer.h). It checks the
+ * module list, gradients, all kinds of checkpointing, and the cache.
  */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -144,73 +144,21 @@ static void each_layer_has_its_own_modules(void **state) {
     tiny_close(&t);
 }
 
-/* Returns the loss after adding `by` to element `at` of a parameter. Restores the element. */
-static double loss_near(tiny *t, const parameter *p, int64_t at, float by) {
-    float value, moved;
-    char *place = (char *)p->value.data + 4 * at;
-    HARNESS_OK(device_copy_out(t->h.device, &value, place, 4));
-    moved = value + by;
-    HARNESS_OK(device_copy_in(t->h.device, place, &moved, 4));
-    tiny_again(t);
-    HARNESS_OK(device_copy_in(t->h.device, place, &value, 4));
-    return tiny_loss(t);
-}
-
 static void gradients_are_finite_differences(void **state) {
     (void)state;
     static const char *const names[] = {
         "model.layers.0.self_attn.k_proj.weight", "model.layers.1.self_attn.q_proj.weight",
-        "model.layers.1.self_attn.o_proj.weight", "model.layers.1.input_layernorm.weight"};
+        "model.layers.1.self_attn.o_proj.weight", "model.layers.1.input_layernorm.weight", NULL};
     tiny t;
     open_mixed(&t, "fp32");
     tiny_run(&t);
-    for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
-        const parameter *p = tiny_parameter(&t, names[i]);
-        HARNESS_OK(device_zero(t.h.device, t.m->grads, t.m->trained_bytes));
-        tiny_again(&t);
-        float *grad = calloc((size_t)parameter_count(p), sizeof *grad);
-        harness_get(&t.h, &p->grad, grad);
-        int64_t best = 0;
-        for (int64_t j = 0; j < parameter_count(p); j++)
-            if (fabsf(grad[j]) > fabsf(grad[best])) best = j;
-        double difference = (loss_near(&t, p, best, 1e-2f) - loss_near(&t, p, best, -1e-2f)) / 2e-2;
-        if (!(fabs(difference - (double)grad[best]) < 0.02 * fabs((double)grad[best])))
-            fail_msg("%s: gradient %g, difference %g", names[i], (double)grad[best], difference);
-        free(grad);
-    }
-    tiny_close(&t);
-}
-
-/* Runs a pass with this checkpointing in all blocks. The caller frees the losses and gradients. */
-static void run(const char *name, checkpointing mode, float **losses, float **grads, int64_t *count) {
-    tiny t;
-    open_mixed(&t, name);
-    for (int i = 0; i < 2; i++) t.m->blocks[i].checkpointing = mode;
-    tiny_run(&t);
-    *losses = tiny_losses(&t);
-    *grads = tiny_gradients(&t);
-    *count = tiny_gradient_count(&t);
+    tiny_check_gradients(&t, names);
     tiny_close(&t);
 }
 
 static void recomputed_is_kept(void **state) {
     (void)state;
-    static const char *const recipes[] = {"bf16", "tensorwise"};
-    static const checkpointing modes[] = {CHECKPOINT_SELECTIVE, CHECKPOINT_OP, CHECKPOINT_FULL};
-    for (int r = 0; r < 2; r++) {
-        float *losses, *grads, *losses_again, *grads_again;
-        int64_t count;
-        run(recipes[r], CHECKPOINT_NONE, &losses, &grads, &count);
-        for (int i = 0; i < 3; i++) {
-            run(recipes[r], modes[i], &losses_again, &grads_again, &count);
-            assert_memory_equal(losses, losses_again, TOKENS * sizeof *losses);
-            assert_memory_equal(grads, grads_again, (size_t)count * sizeof *grads);
-            free(losses_again);
-            free(grads_again);
-        }
-        free(losses);
-        free(grads);
-    }
+    tiny_check_recomputation(open_mixed);
 }
 
 static ott_status logits_pass(exec *cx, void *user) {

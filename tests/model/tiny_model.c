@@ -152,3 +152,65 @@ parameter *tiny_parameter(tiny *t, const char *name) {
     fail_msg("the model has no parameter %s", name);
     return NULL;
 }
+
+/* ---- checks ---- */
+
+/* Returns the loss after adding `by` to element `at` of a parameter. Restores the element. */
+static double loss_near(tiny *t, const parameter *p, int64_t at, float by) {
+    float value, moved;
+    char *place = (char *)p->value.data + 4 * at;
+    HARNESS_OK(device_copy_out(t->h.device, &value, place, 4));
+    moved = value + by;
+    HARNESS_OK(device_copy_in(t->h.device, place, &moved, 4));
+    tiny_again(t);
+    HARNESS_OK(device_copy_in(t->h.device, place, &value, 4));
+    return tiny_loss(t);
+}
+
+void tiny_check_gradients(tiny *t, const char *const *names) {
+    for (; *names; names++) {
+        const parameter *p = tiny_parameter(t, *names);
+        HARNESS_OK(device_zero(t->h.device, t->m->grads, t->m->trained_bytes));
+        tiny_again(t);
+        float *grad = calloc((size_t)parameter_count(p), sizeof *grad);
+        harness_get(&t->h, &p->grad, grad);
+        int64_t best = 0;
+        for (int64_t j = 0; j < parameter_count(p); j++)
+            if (fabsf(grad[j]) > fabsf(grad[best])) best = j;
+        double difference = (loss_near(t, p, best, 1e-2f) - loss_near(t, p, best, -1e-2f)) / 2e-2;
+        if (!(fabs(difference - (double)grad[best]) < 0.02 * fabs((double)grad[best])))
+            fail_msg("%s: gradient %g, difference %g", *names, (double)grad[best], difference);
+        free(grad);
+    }
+}
+
+/* Runs a pass with this checkpointing in all blocks. The caller frees the losses and gradients. */
+static void run_checkpointed(tiny *t, checkpointing mode, float **losses, float **grads) {
+    for (int64_t i = 0; i < t->m->options.layers; i++) t->m->blocks[i].checkpointing = mode;
+    tiny_run(t);
+    *losses = tiny_losses(t);
+    *grads = tiny_gradients(t);
+}
+
+void tiny_check_recomputation(void (*open_model)(tiny *t, const char *recipe_name)) {
+    static const char *const recipes[] = {"bf16", "tensorwise"};
+    static const checkpointing modes[] = {CHECKPOINT_SELECTIVE, CHECKPOINT_OP, CHECKPOINT_FULL};
+    for (int r = 0; r < 2; r++) {
+        tiny t;
+        float *losses, *grads, *losses_again, *grads_again;
+        open_model(&t, recipes[r]);
+        run_checkpointed(&t, CHECKPOINT_NONE, &losses, &grads);
+        tiny_close(&t);
+        for (int i = 0; i < 3; i++) {
+            open_model(&t, recipes[r]);
+            run_checkpointed(&t, modes[i], &losses_again, &grads_again);
+            assert_memory_equal(losses, losses_again, (size_t)t.losses.columns * sizeof *losses);
+            assert_memory_equal(grads, grads_again, (size_t)tiny_gradient_count(&t) * sizeof *grads);
+            tiny_close(&t);
+            free(losses_again);
+            free(grads_again);
+        }
+        free(losses);
+        free(grads);
+    }
+}

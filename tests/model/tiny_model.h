@@ -48,4 +48,11 @@ int64_t tiny_gradient_count(const tiny *t);
 double tiny_loss(tiny *t);
 parameter *tiny_parameter(tiny *t, const char *name);
 
+/* Compares the largest gradient element of each named parameter with a finite difference of the loss. The
+   model runs in fp32, and tiny_run has recorded its pass. The list ends with NULL. */
+void tiny_check_gradients(tiny *t, const char *const *names);
+/* Compares losses and gradients of passes with every kind of recomputation and without, bit for bit, in bf16
+   and tensorwise. open_model: opens the model, converts it to the recipe, and sets the batch. */
+void tiny_check_recomputation(void (*open_model)(tiny *t, const char *recipe_name));
+
 #endif
