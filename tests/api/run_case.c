@@ -1,4 +1,4 @@
-/* run_case: small training runs of ott_train, and comparisons of checkpoints. */
+/* run_case: small training runs of ott_train, small models, and comparisons of checkpoints. */
 #include "api/run_case.h"
 #include <stdio.h>
 #include <stdlib.h>
@@ -28,6 +28,39 @@ ott_config *open_run_config(ott_context *context, const char *folder, const char
     arguments[count++] = run_folder;
     succeed(ott_config_open(context, count, arguments, &out));
     return out;
+}
+
+ott_status train_and_close(ott_context *context, ott_config *config, ott_progress_fn progress,
+                           ott_loss_fn loss, void *user) {
+    ott_train_options o;
+    ott_train_options_init(&o);
+    o.progress = progress;
+    o.loss = loss;
+    o.user = user;
+    ott_status status = ott_train(context, config, &o);
+    ott_config_close(config);
+    return status;
+}
+
+void open_model_loop(model_loop *l, ott_context *context, const char *const *more) {
+    enum { TOKENS = RUN_SEQUENCES * RUN_LENGTH };
+    float token[TOKENS + 1];
+    ott_config *config = open_run_config(context, "/nowhere", "run", more);
+    for (int i = 0; i <= TOKENS; i++) token[i] = (float)(97 + i * i % 26);
+    succeed(ott_model_open(context, config, &l->m));
+    succeed(ott_model_optimizer_open(l->m, &l->o));
+    l->tokens = open_tensor(context, OTT_I32, RUN_SEQUENCES, RUN_LENGTH);
+    l->targets = open_tensor(context, OTT_I32, RUN_SEQUENCES, RUN_LENGTH);
+    succeed(ott_tensor_write(l->tokens, token, TOKENS));
+    succeed(ott_tensor_write(l->targets, token + 1, TOKENS));
+    ott_config_close(config);
+}
+
+void close_model_loop(model_loop *l) {
+    ott_tensor_close(l->tokens);
+    ott_tensor_close(l->targets);
+    ott_optimizer_close(l->o);
+    ott_module_close(l->m);
 }
 
 static char *read_file(const char *folder, const char *checkpoint, const char *name, long *bytes) {

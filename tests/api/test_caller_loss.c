@@ -6,10 +6,9 @@
 #include "api/run_case.h"
 #include <math.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 
-enum { STEPS = 4, SEQUENCES = 2, LENGTH = 32, VOCAB = 256 };
+enum { STEPS = 4, VOCAB = 256 };
 
 /* ---- a loss function ---- */
 
@@ -22,11 +21,11 @@ typedef struct own_loss {
 } own_loss;
 
 static void check_batch(const ott_loss_batch *b) {
-    assert_true(b->sequences == SEQUENCES && b->length == LENGTH && b->vocab == VOCAB);
-    for (int i = 0; i < SEQUENCES * LENGTH; i++) {
+    assert_true(b->sequences == RUN_SEQUENCES && b->length == RUN_LENGTH && b->vocab == VOCAB);
+    for (int i = 0; i < RUN_SEQUENCES * RUN_LENGTH; i++) {
         assert_true(b->token[i] >= 0 && b->token[i] < VOCAB && b->loss[i] == 0);
-        assert_int_equal(b->position[i], i % LENGTH);
-        if (i % LENGTH > 0) assert_int_equal(b->token[i], b->target[i - 1]);
+        assert_int_equal(b->position[i], i % RUN_LENGTH);
+        if (i % RUN_LENGTH > 0) assert_int_equal(b->token[i], b->target[i - 1]);
     }
 }
 
@@ -72,15 +71,9 @@ static void note_progress(void *user, const ott_progress *p) {
 static ott_status run(const char *folder, const char *name, const char *const *more, ott_loss_fn function,
                       own_loss *l) {
     ott_context *c = open_context();
-    ott_config *config = open_run_config(c, folder, name, more);
-    ott_train_options o;
-    ott_train_options_init(&o);
-    o.progress = note_progress;
-    o.loss = function;
-    o.user = l;
     l->context = open_context();
-    ott_status status = ott_train(c, config, &o);
-    ott_config_close(config);
+    ott_status status =
+        train_and_close(c, open_run_config(c, folder, name, more), note_progress, function, l);
     ott_context_close(l->context);
     ott_context_close(c);
     return status;
@@ -164,26 +157,7 @@ static void contradicting_keys_are_refused(void **state) {
 
 /* ---- models ---- */
 
-typedef struct loop {
-    ott_module *m;
-    ott_optimizer *o;
-    ott_tensor *tokens, *targets;
-} loop;
-
-static void open_loop(loop *l, ott_context *c, const char *const *more) {
-    float token[SEQUENCES * LENGTH + 1];
-    ott_config *config = open_run_config(c, "/nowhere", "run", more);
-    for (int i = 0; i <= SEQUENCES * LENGTH; i++) token[i] = (float)(i * i % 251);
-    succeed(ott_model_open(c, config, &l->m));
-    succeed(ott_model_optimizer_open(l->m, &l->o));
-    l->tokens = open_tensor(c, OTT_I32, SEQUENCES, LENGTH);
-    l->targets = open_tensor(c, OTT_I32, SEQUENCES, LENGTH);
-    succeed(ott_tensor_write(l->tokens, token, SEQUENCES * LENGTH));
-    succeed(ott_tensor_write(l->targets, token + 1, SEQUENCES * LENGTH));
-    ott_config_close(config);
-}
-
-static double step(loop *l) {
+static double step(model_loop *l) {
     double loss;
     succeed(ott_optimizer_zero_grad(l->o));
     succeed(ott_model_loss(l->m, l->tokens, l->targets, 0, &loss));
@@ -195,10 +169,10 @@ static void models_have_the_same_bits(void **state) {
     const char *const delayed[] = {"--train.mixed_precision=fp8", "--float8.recipe_name=delayed", NULL};
     ott_context *c = open_context();
     own_loss l = {.context = open_context()};
-    loop built_in, own;
+    model_loop built_in, own;
     (void)state;
-    open_loop(&built_in, c, delayed);
-    open_loop(&own, c, delayed);
+    open_model_loop(&built_in, c, delayed);
+    open_model_loop(&own, c, delayed);
     succeed(ott_model_set_loss(own.m, compute_loss, &l));
     for (int i = 0; i < STEPS; i++) assert_true(step(&built_in) == step(&own));
     succeed(ott_model_set_loss(own.m, NULL, NULL));
@@ -222,10 +196,10 @@ static void a_model_survives_a_failing_function(void **state) {
     const char *const none[] = {NULL};
     ott_context *c = open_context();
     own_loss l = {.context = open_context(), .fails_at = 1};
-    loop a, b;
+    model_loop a, b;
     (void)state;
-    open_loop(&a, c, none);
-    open_loop(&b, c, none);
+    open_model_loop(&a, c, none);
+    open_model_loop(&b, c, none);
     succeed(ott_model_set_loss(a.m, compute_loss, &l));
     assert_error(ott_model_loss(a.m, a.tokens, a.targets, 0, NULL), OTT_ERR_IO, "the loss function failed");
     for (int i = 0; i < 2; i++) assert_true(step(&a) == step(&b));
@@ -238,9 +212,9 @@ static void wrong_models_are_refused(void **state) {
     const char *const chunked[] = {"--train.loss_fn=chunked_cross_entropy", NULL};
     ott_context *c = open_context();
     ott_module *linear = open_linear(c, 4, 4, false, OTT_BF16, 1);
-    loop l;
+    model_loop l;
     (void)state;
-    open_loop(&l, c, chunked);
+    open_model_loop(&l, c, chunked);
     assert_error(ott_model_set_loss(NULL, compute_loss, NULL), OTT_ERR_ARGUMENT, "model is NULL");
     assert_error(ott_model_set_loss(linear, compute_loss, NULL), OTT_ERR_ARGUMENT, "give a model");
     assert_error(ott_model_set_loss(l.m, compute_loss, NULL), OTT_ERR_CONFIG, "leave train.loss_fn out");

@@ -6,16 +6,15 @@
 #include "api/module/module.h"
 #include "api/run_case.h"
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 
-enum { STEPS = 4, SEQUENCES = 2, LENGTH = 32 };
+enum { STEPS = 4 };
 
 static ott_generate_options sampled(const char *prompt) {
     ott_generate_options o;
     ott_generate_options_init(&o);
     o.prompt = prompt;
-    o.max_tokens = 40; /* more than the window of LENGTH tokens has */
+    o.max_tokens = 40; /* more than the window of RUN_LENGTH tokens has */
     return o;
 }
 
@@ -37,13 +36,7 @@ static void generate_now(void *user, const ott_progress *p) {
 
 static void train(const char *folder, const char *name, const char *const *more, ott_progress_fn progress,
                   void *user, ott_context *c) {
-    ott_config *cfg = open_run_config(c, folder, name, more);
-    ott_train_options o;
-    ott_train_options_init(&o);
-    o.progress = progress;
-    o.user = user;
-    succeed(ott_train(c, cfg, &o));
-    ott_config_close(cfg);
+    succeed(train_and_close(c, open_run_config(c, folder, name, more), progress, NULL, user));
 }
 
 static void check_run(const char *title, const char *const *more) {
@@ -125,38 +118,12 @@ static void a_run_ends_with_its_callback(void **state) {
 
 /* ---- models of a program ---- */
 
-typedef struct loop {
-    ott_module *m;
-    ott_optimizer *o;
-    ott_tensor *tokens, *targets;
-} loop;
-
-static void open_loop(loop *l, ott_context *c, const char *const *more) {
-    float token[SEQUENCES * LENGTH + 1];
-    ott_config *cfg = open_run_config(c, "/nowhere", "run", more);
-    for (int i = 0; i <= SEQUENCES * LENGTH; i++) token[i] = (float)(97 + i * i % 26);
-    succeed(ott_model_open(c, cfg, &l->m));
-    succeed(ott_model_optimizer_open(l->m, &l->o));
-    l->tokens = open_tensor(c, OTT_I32, SEQUENCES, LENGTH);
-    l->targets = open_tensor(c, OTT_I32, SEQUENCES, LENGTH);
-    succeed(ott_tensor_write(l->tokens, token, SEQUENCES * LENGTH));
-    succeed(ott_tensor_write(l->targets, token + 1, SEQUENCES * LENGTH));
-    ott_config_close(cfg);
-}
-
-static void close_loop(loop *l) {
-    ott_tensor_close(l->tokens);
-    ott_tensor_close(l->targets);
-    ott_optimizer_close(l->o);
-    ott_module_close(l->m);
-}
-
-static double train_step(loop *l) {
+static double train_step(model_loop *l) {
     double loss = 0, part;
     succeed(ott_optimizer_zero_grad(l->o));
     for (int i = 0; i < 2; i++) {
         succeed(ott_module_set_micro_batch(l->m, i));
-        succeed(ott_model_loss(l->m, l->tokens, l->targets, (int64_t)2 * SEQUENCES * LENGTH, &part));
+        succeed(ott_model_loss(l->m, l->tokens, l->targets, (int64_t)2 * RUN_SEQUENCES * RUN_LENGTH, &part));
         loss += part;
     }
     succeed(ott_module_set_micro_batch(l->m, 0));
@@ -165,7 +132,7 @@ static double train_step(loop *l) {
 }
 
 /* Expects that the model now gives the text that its checkpoint gives. */
-static void expect_text_of_checkpoint(ott_context *c, loop *l, const char *folder) {
+static void expect_text_of_checkpoint(ott_context *c, model_loop *l, const char *folder) {
     char path[96];
     collected live = {0}, saved = {0}, again = {0};
     ott_generate_options o = sampled("ab");
@@ -191,17 +158,17 @@ static void models_generate(void **state) {
     make_folder(folder);
     for (size_t i = 0; i < sizeof styles / sizeof *styles; i++) {
         ott_context *c = open_context();
-        loop with, without;
-        open_loop(&with, c, styles[i]);
-        open_loop(&without, c, styles[i]);
+        model_loop with, without;
+        open_model_loop(&with, c, styles[i]);
+        open_model_loop(&without, c, styles[i]);
         expect_text_of_checkpoint(c, &with, folder); /* with the initial weights */
         for (int step = 0; step < STEPS; step++) {
             assert_true(train_step(&with) == train_step(&without));
             expect_text_of_checkpoint(c, &with, folder);
         }
         assert_same_parameters(with.m, without.m);
-        close_loop(&with);
-        close_loop(&without);
+        close_model_loop(&with);
+        close_model_loop(&without);
         ott_context_close(c);
     }
     remove_folder(folder);
@@ -212,11 +179,11 @@ static void a_generator_follows_its_model(void **state) {
     const char *const none[] = {NULL};
     ott_context *c = open_context();
     ott_generator *generator;
-    loop l;
+    model_loop l;
     collected grown = {0}, more = {0}, again = {0};
     ott_generate_options o = sampled("abcabc");
     (void)state;
-    open_loop(&l, c, none);
+    open_model_loop(&l, c, none);
     o.model = l.m;
     o.temperature = 0;
     o.max_tokens = 5;
@@ -234,7 +201,7 @@ static void a_generator_follows_its_model(void **state) {
     succeed(ott_generator_continue(generator, "xyz", collect, &more));
     assert_string_equal(more.text, again.text + strlen(prompt));
 
-    close_loop(&l);
+    close_model_loop(&l);
     assert_error(ott_generator_continue(generator, "a", collect, &more), OTT_ERR_ARGUMENT,
                  "the generator's model is a module that has been closed");
     ott_generator_close(generator);
@@ -244,7 +211,7 @@ static void a_generator_follows_its_model(void **state) {
 static ott_status generate_in_loss(void *user, const ott_loss_batch *b) {
     collected text = {0};
     ott_generate_options o = sampled("a");
-    o.model = ((loop *)user)->m;
+    o.model = ((model_loop *)user)->m;
     (void)b;
     return ott_generate(o.model->handle.context, NULL, &o, collect, &text);
 }
@@ -253,11 +220,11 @@ static void wrong_sources_are_refused(void **state) {
     const char *const none[] = {NULL};
     ott_context *c = open_context(), *other = open_context();
     ott_generator *generator;
-    loop l;
+    model_loop l;
     collected text = {0};
     ott_generate_options o = sampled("a");
     (void)state;
-    open_loop(&l, c, none);
+    open_model_loop(&l, c, none);
     o.model = l.m;
     assert_error(ott_generate(c, "/nowhere", &o, collect, &text), OTT_ERR_ARGUMENT,
                  "run and options.model are both given");
@@ -274,7 +241,7 @@ static void wrong_sources_are_refused(void **state) {
     o.model = l.m;
     assert_error(ott_generate(c, NULL, &o, collect, &text), OTT_ERR_UNSUPPORTED, "region");
     succeed(ott_autocast_end(c));
-    close_loop(&l);
+    close_model_loop(&l);
     assert_error(ott_generate(c, NULL, &o, collect, &text), OTT_ERR_ARGUMENT, "has been closed");
     ott_context_close(other);
     ott_context_close(c);

@@ -82,13 +82,7 @@ static void note_loss(void *user, const ott_progress *p) {
 /* Trains all remaining steps with ott_train. Stores the loss of each step in h. */
 static void run_program(history *h, const char *run_name, const char *load) {
     ott_context *c = open_context();
-    ott_config *cfg = open_config(c, h, run_name, load);
-    ott_train_options o;
-    ott_train_options_init(&o);
-    o.progress = note_loss;
-    o.user = h;
-    succeed(ott_train(c, cfg, &o));
-    ott_config_close(cfg);
+    succeed(train_and_close(c, open_config(c, h, run_name, load), note_loss, NULL, h));
     ott_context_close(c);
 }
 
