@@ -5,11 +5,8 @@
 
 #include "api/module_case.h"
 
-enum {
-    RUN_ARGUMENTS = 8, /* most further arguments of a run */
-    RUN_SEQUENCES = 2, /* sequences of a batch, and tokens of a sequence */
-    RUN_LENGTH = 32
-};
+enum { RUN_ARGUMENTS = 8 };                  /* most further arguments of a run */
+enum { RUN_SEQUENCES = 2, RUN_LENGTH = 32 }; /* sequences of a batch, tokens of a sequence */
 
 /* Opens the configuration of a byte model that trains on a text, in the run folder "FOLDER/NAME": 4 steps of
    2 sequences of 32 tokens, with a checkpoint and an evaluation after every second step. more: further
