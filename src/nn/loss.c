@@ -41,7 +41,7 @@ ott_status loss_backward(exec *cx, loss_head *h, const activation *x, const tens
     return backward_head(cx, h, x, g, dx);
 }
 
-/* ---- rows of cross-entropy ---- */
+/* ---- kinds of loss ---- */
 
 static ott_status run_cross_entropy(exec *cx, loss_head *h, const loss_input *in,
                                     const cross_entropy_args *a) {

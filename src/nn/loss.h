@@ -1,8 +1,8 @@
 /*
- * nn/loss: the output head fused with the loss. A loss_kind is a row: how the losses and the gradient of the
- * logits are computed. Rows for cross-entropy run on chunks of tokens, so the logits of a full micro-batch
- * are never stored. The gradient of a chunk's logits overwrites the logits. With tensorwise scaling, an FP8
- * head has one grad_output scale per chunk, so the chunk size changes results.
+ * nn/loss: the output head fused with the loss. A loss_kind computes the losses and the gradient of the
+ * logits. Cross-entropy runs on chunks of tokens, so the logits of a full micro-batch are never stored. The
+ * gradient of a chunk's logits overwrites the logits. With tensorwise scaling, an FP8 head has one
+ * grad_output scale per chunk, so the chunk size changes results.
  *
  * | kind                   | logits               | computed by                                            |
  * |------------------------|----------------------|--------------------------------------------------------|
@@ -26,7 +26,7 @@ typedef struct caller_loss {
 typedef struct loss_head {
     linear head;        /* weight [V,D] */
     int64_t chunk;      /* number of tokens of a chunk, at least 1 */
-    caller_loss caller; /* without tensor and context parallelism: it reads all logits of its tokens */
+    caller_loss caller; /* not with tensor or context parallelism: it reads all tokens and logits */
     float multiplier;   /* factor of the logits; 0: no factor */
     float softcap;      /* cap of the multiplied logits; 0: no cap */
     float z_weight;     /* weight of the z-loss, logsumexp(logits)^2, which is added to the trained loss */
@@ -41,10 +41,9 @@ typedef struct loss_head {
 typedef struct loss_input {
     tensor target; /* cross-entropy ignores a negative target: its loss is 0 */
     tensor token, position;
-    int64_t length; /* tokens of a sequence */
+    int64_t length; /* number of tokens in a sequence */
 } loss_input;
 
-/* How a loss is computed. */
 typedef struct loss_kind {
     /* Computes a->loss[T] and a->z[T] from a->logits. With a->grad_scale it also replaces the logits by their
        gradient. */
@@ -71,7 +70,7 @@ void loss_release(loss_head *h, device *d); /* frees the staging memory */
 
 /* ---- internal to nn/loss ---- */
 
-/* The row of a caller's function (nn/loss_caller.c). */
+/* The kind of a caller's function (nn/loss_caller.c). */
 extern const loss_kind loss_of_caller;
 
 #endif

@@ -1,20 +1,22 @@
-/* nn/loss_caller: the row of nn/loss for a caller's function. Copies the logits to the host and calls it. */
+/* nn/loss_caller: the loss_kind of a caller's function, which reads and writes host memory. */
 #include "nn/loss.h"
 
 enum { LOGITS, LOSSES, TOKENS, TARGETS, POSITIONS, ARRAYS };
 
-/* Sets host[i] to the host memory of an array: its device memory if this is host memory, or else a part of
-   the staging memory. Recording a plan opens the staging memory, so that no step allocates. */
+/* Sets host[i] to the host memory of arrays[i]: the array itself if the device's memory is host memory, else
+   a part of h->staging. Recording a plan allocates h->staging, so that no step allocates. */
 static ott_status find_host(device *d, loss_head *h, const tensor *const arrays[ARRAYS], void *host[ARRAYS]) {
-    int64_t bytes = 0, at = 0;
+    int64_t bytes = 0, first = 0; /* first: the first byte of arrays[i] in h->staging */
     for (int i = 0; i < ARRAYS; i++) bytes += tensor_bytes(*arrays[i]);
     if (!device_is_host(d) && bytes > h->staging_bytes) {
         loss_release(h, d);
         TRY(device_allocate_host(d, MEM_STEP, bytes, "logits of a loss function", &h->staging));
         h->staging_bytes = bytes;
     }
-    for (int i = 0; i < ARRAYS; i++, at += tensor_bytes(*arrays[i - 1]))
-        host[i] = h->staging ? (char *)h->staging + at : arrays[i]->data;
+    for (int i = 0; i < ARRAYS; i++) {
+        host[i] = h->staging ? (char *)h->staging + first : arrays[i]->data;
+        first += tensor_bytes(*arrays[i]);
+    }
     return OTT_OK;
 }
 
@@ -25,7 +27,8 @@ static ott_status call_function(const caller_loss *c, const ott_loss_batch *batc
                        (long long)(batch->sequences * batch->length), status_meaning(status));
 }
 
-/* Calls the function with copies of the arrays in host memory. Copies back what it wrote. */
+/* Calls the function with the arrays in host memory. Copies the losses, and the gradient in training, back to
+   the device. */
 static ott_status call_on_host(device *d, const caller_loss *c, const tensor *const arrays[ARRAYS],
                                void *const host[ARRAYS], int64_t length, bool trains) {
     const tensor *logits = arrays[LOGITS];
