@@ -183,9 +183,10 @@ static ott_status reduce_unit(exec *cx, parameter_store *s, const store_unit *u)
 ott_status store_reduce_gradients(exec *cx, parameter_store *s, int unit) {
     for (; s; s = s->expert_store) {
         const store_unit *u = &s->units[unit];
-        if (reduces_each_micro_batch(s)) TRY(reduce_unit(cx, s, u));
-        for (int i = 0; i < u->parameter_count && !reduces_each_micro_batch(s); i++)
-            TRY(accumulate_gradient(cx, s, u, i));
+        if (reduces_each_micro_batch(s))
+            TRY(reduce_unit(cx, s, u));
+        else
+            for (int i = 0; i < u->parameter_count; i++) TRY(accumulate_gradient(cx, s, u, i));
     }
     return OTT_OK;
 }
