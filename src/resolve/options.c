@@ -214,7 +214,7 @@ static moe_options mixture_of(const ott_model_options *o, const family *f) {
 }
 
 static rope_options rope_of(const ott_model_options *o) {
-    rope_kind kind = (rope_kind)choice_of("model.rope_scaling", o->rope_scaling);
+    kind_rope_scaling kind = (kind_rope_scaling)choice_of("model.rope_scaling", o->rope_scaling);
     return (rope_options){.kind = kind,
                           .theta = o->rope_theta,
                           .partial_rotary_factor = o->partial_rotary_factor,

@@ -80,7 +80,7 @@ static void test_round_trip_tied_llama3(void **state) {
 
 static void test_round_trip_of_every_rope(void **state) {
     model_options o = small_options();
-    for (rope_kind kind = ROPE_LINEAR; kind <= ROPE_LONGROPE; kind++) {
+    for (kind_rope_scaling kind = ROPE_LINEAR; kind <= ROPE_LONGROPE; kind++) {
         o.rope = (rope_options){.kind = kind,
                                 .theta = 1e4,
                                 .factor = 4,

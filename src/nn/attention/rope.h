@@ -9,12 +9,10 @@
 #include "kinds/choices.h"
 #include "tensor/exec.h"
 
-typedef kind_rope_scaling rope_kind;
-
 enum { ROPE_MOST_FACTORS = 256 };
 
 typedef struct rope_options {
-    rope_kind kind;
+    kind_rope_scaling kind;
     double theta;
     double partial_rotary_factor; /* fraction of a head's columns that rotate; 0: all */
     bool interleaved;             /* true: pairs are neighboring columns; false: columns j and j + half */
