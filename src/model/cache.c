@@ -14,7 +14,7 @@ struct model_cache {
     void *arena;        /* memory that all plans share, because only one plan runs at any time */
     int64_t capacity, length;
     sequence_cache *layers; /* [layers] earlier tokens */
-    void *keys;             /* device memory of `layers` */
+    void *memory;           /* device memory of `layers` */
     int32_t *staging;       /* host copy of device_staging: tokens, positions, two cu_seqlens */
     void *device_staging, *device_logits;
 };
@@ -87,8 +87,8 @@ static ott_status open_layers(model_cache *c) {
     int64_t layers = c->m->options.layers, bytes = 0;
     for (int64_t i = 0; i < layers; i++) bytes += layer_bytes(c, i);
     TRY(mem_alloc_array(c->device->account, MEM_OTHER, layers, sizeof *c->layers, "key cache", &c->layers));
-    TRY(device_allocate(c->device, MEM_STEP, bytes, "key cache", &c->keys));
-    char *place = c->keys;
+    TRY(device_allocate(c->device, MEM_STEP, bytes, "key cache", &c->memory));
+    char *place = c->memory;
     for (int64_t i = 0; i < layers; i++) {
         c->layers[i] = (sequence_cache){.data = place, .capacity = c->capacity};
         place += layer_bytes(c, i);
@@ -139,7 +139,7 @@ void model_cache_close(model_cache *c) {
     mem *account = c->device->account;
     for (int i = 0; i < SIZES; i++) plan_destroy(c->plans[i]);
     device_release(c->device, c->arena);
-    device_release(c->device, c->keys);
+    device_release(c->device, c->memory);
     device_release(c->device, c->device_staging);
     device_release(c->device, c->device_logits);
     model_slot_close(c->device, c->slot);

@@ -25,7 +25,8 @@ ott_status model_cache_open(model *m, const logger *log, int64_t capacity, model
 void model_cache_close(model_cache *c); /* may be called after model_close; c may be NULL */
 int64_t model_cache_length(const model_cache *c);
 int64_t model_cache_capacity(const model_cache *c);
-/* Sets the number of training steps of the weights (exec.step); 0 without this call. Call it first. */
+/* Sets the number of training steps of the weights (exec.step). The default is 0. Call it before
+   model_cache_extend. */
 void model_cache_set_step(model_cache *c, int64_t step);
 /* Removes all tokens from position `length` on. */
 void model_cache_truncate(model_cache *c, int64_t length);
