@@ -84,7 +84,7 @@ typedef struct block_saved {
 #undef LAYER
 #undef SAVED
 
-/* The layer of the block's mixer, of any kind; and of its feed-forward. */
+/* The layers of the block's mixer and feed-forward, of any kind. */
 static inline mixer_layer block_mixer(block *b) {
     return (mixer_layer){.attention = &b->attention};
 }

@@ -1,7 +1,9 @@
 /*
- * model/ffn: the kinds of feed-forward that a block can have, as tables of functions. Blocks of one model may
- * have different kinds (model_options.ffn). To add a kind, add its layer in src/nn, its roles to
- * model/modules.h, its name to FFN_KINDS, and a table in ffn.c.
+ * model/ffn: the feed-forward of a block. Each kind of feed-forward is a table of functions. The blocks of a
+ * model may have different kinds (model_options.ffn).
+ *
+ * To add a kind, write its layer in src/nn and its table in ffn.c. Add its name to FFN_KINDS, and its roles
+ * to model/modules.h.
  */
 #ifndef MODEL_FFN_H
 #define MODEL_FFN_H
@@ -12,12 +14,11 @@
 
 struct model;
 
-/* The kinds: the dense MLP (nn/mlp) and the mixture of experts (nn/moe/moe). As MIXER_KINDS in
-   model/mixer.h. */
+/* Calls X with the name of each kind, like MIXER_KINDS in model/mixer.h: the dense MLP (nn/mlp) and the
+   mixture of experts (nn/moe/moe). */
 #define FFN_KINDS(X) X(mlp) X(moe)
 
-/* Pointers to a feed-forward's layer, and to the tensors that its forward saves; transparent unions
-   (model/mixer.h). */
+/* Pointers to the layer of any kind, and to its saved tensors, like mixer_layer and mixer_saved. */
 #define LAYER(kind) kind *kind;
 typedef union ffn_layer {
     FFN_KINDS(LAYER)
@@ -34,7 +35,7 @@ typedef union ffn_saved {
 struct ffn_kind {
     /* True if this kind has a module with this role, for a model with these options. */
     bool (*has)(const model_options *o, module_role role);
-    int64_t at[ROLE_COUNT]; /* byte offset of each role's layer in the feed-forward's layer */
+    int64_t at[ROLE_COUNT]; /* byte offset of each role's linear layer in the feed-forward's layer */
     /* Sets the options of the feed-forward, before its linear layers are set. */
     void (*prepare)(struct model *m, ffn_layer f);
     /* store: FP8 gate and up layers keep their outputs in FP8 for backward. Call it before `connect`. */

@@ -1,8 +1,10 @@
 /*
- * model/mixer: the kinds of sequence mixer that a block can have, as tables of functions. A mixer is the
- * layer of a block in which a token affects later tokens, like attention. Blocks of one model may have
- * different kinds (model_options.mixer). To add a kind, add its layer in src/nn, its new roles to
- * model/modules.h, its name to MIXER_KINDS, and a table in mixer.c.
+ * model/mixer: the sequence mixer of a block, which is the layer in which a token affects later tokens.
+ * Attention is a mixer. Each kind of mixer is a table of functions. The blocks of a model may have different
+ * kinds (model_options.mixer).
+ *
+ * To add a kind, write its layer in src/nn and its table in mixer.c. Add its name to MIXER_KINDS, and its new
+ * roles to model/modules.h.
  */
 #ifndef MODEL_MIXER_H
 #define MODEL_MIXER_H
@@ -13,22 +15,24 @@
 
 struct model;
 
-/* The kinds. In src/nn, a kind's layer is a struct with its name, and its saved tensors are NAME_saved. */
+/* Calls X with the name of each kind. src/nn has two structs for a kind: NAME is the layer, and NAME_saved
+   has the tensors that forward saves. */
 #define MIXER_KINDS(X) X(attention) X(latent_attention)
 
-/* Pointers to a mixer's layer, and to the tensors that its forward saves. The unions are transparent, a GNU
-   extension: a function whose parameter is one of these pointers may be stored in a table. */
+/* mixer_layer is a pointer to the layer of any kind, and mixer_saved a pointer to its saved tensors. The GNU
+   attribute transparent_union allows mixer_kind to store functions that have one of the members as parameter:
+   attention_connect(attention *, ...) is a `connect`. */
 #define LAYER(kind) kind *kind;
 typedef union mixer_layer {
     MIXER_KINDS(LAYER)
-    attention_core *core; /* first member of the kinds of attention */
+    attention_core *core; /* every kind of attention begins with it */
 } mixer_layer __attribute__((transparent_union));
 #undef LAYER
 
 #define SAVED(kind) kind##_saved *kind;
 typedef union mixer_saved {
     MIXER_KINDS(SAVED)
-    attention_core_saved *core; /* first member of the kinds of attention */
+    attention_core_saved *core; /* every kind of attention begins with it */
 } mixer_saved __attribute__((transparent_union));
 #undef SAVED
 
@@ -36,7 +40,7 @@ typedef union mixer_saved {
 struct mixer_kind {
     /* True if this kind has a module with this role, for a model with these options. */
     bool (*has)(const model_options *o, module_role role);
-    int64_t at[ROLE_COUNT]; /* byte offset of each role's layer in the mixer's layer */
+    int64_t at[ROLE_COUNT]; /* byte offset of each role's linear layer or norm in the mixer's layer */
     /* Sets the options of the mixer of block `layer`, before its linear layers and norms are set. */
     void (*prepare)(const struct model *m, int64_t layer, mixer_layer a);
     ott_status (*connect)(mixer_layer a, activation_specs *input, activation_specs *grad_output);
@@ -52,7 +56,7 @@ struct mixer_kind {
                            const activation *x, const activation *g, const tensor *dx);
     /* Bytes of sequence_cache.data, which keeps at most `capacity` earlier tokens. */
     int64_t (*cache_bytes)(mixer_layer a, ott_dtype activation, int64_t capacity);
-    /* FLOPs per token of a training step, without those of linear layers (model_flops_per_token). */
+    /* FLOPs per token of a training step, without the FLOPs of linear layers (model_flops_per_token). */
     double (*flops)(const model_options *o, int64_t seq_len);
 };
 

@@ -91,11 +91,12 @@ int64_t model_shard_count(const model *m);     /* number of elements of this ran
 int64_t model_frozen_count(const model *m);    /* number of elements of the full model that are frozen */
 /* Number of weights that GEMMs multiply each token with. A tied embedding counts once, as the head. */
 int64_t model_matmul_weights(const model *m);
-/* FLOPs per token of a training step, as torchtitan counts: 6 for each weight of model_matmul_weights, and
-   what the layers' mixers add: for attention, heads x seq_len x 6 x (width of a q head + width of a v head).
-   */
+/* FLOPs per token of a training step, as torchtitan counts: 6 for each weight of model_matmul_weights, plus
+   model_mixer_flops. */
 double model_flops_per_token(const model *m, int64_t seq_len);
-double model_mixer_flops(const model_options *o, int64_t seq_len); /* only what the mixers add */
+/* FLOPs per token of all mixers without their linear layers. An attention layer has 6 x heads x seq_len x
+   (width of a q head + width of a v head). */
+double model_mixer_flops(const model_options *o, int64_t seq_len);
 /* Returns the next linear layer of this stage, in forward order; NULL after the last. Begin with *at = 0. */
 linear *model_next_linear(const model *m, int *at);
 /* Sets which quantized copies each activation needs, by the specs of its readers. Call it if specs change. */

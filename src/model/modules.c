@@ -28,14 +28,14 @@ typedef enum extent {
     POSITIONS
 } extent;
 
-/* Which struct has a role's layer: model; block; or the layer of a block's mixer or feed-forward. Of the last
-   two the kind says which roles it has (mixer_kind.has) and where the role's layer is (mixer_kind.at). */
+/* The struct that has a role's layer: model; block; or the layer of a block's mixer or feed-forward. For a
+   mixer or feed-forward, its kind decides if it has the role (`has`), and at which offset (`at`). */
 typedef enum role_owner { OF_MODEL, OF_BLOCK, OF_MIXER, OF_FFN } role_owner;
 
 typedef struct role_row {
     module_kind kind;
     role_owner owner;
-    size_t offset;        /* of OF_MODEL and OF_BLOCK: the result of modules_offset */
+    size_t offset;        /* for OF_MODEL and OF_BLOCK: the result of modules_offset */
     extent rows, columns; /* axes of the weight; a norm has only columns */
     bool is_qkv;          /* projection of q, k or v: has a bias if options.qkv_bias */
     module_role part;     /* fused projection: the first fused role; the others follow it */
