@@ -1,7 +1,7 @@
 /*
- * kinds/choices: choices that describe a model or how it is stored, as enums and words. The configuration has
- * the words, the layers and the model read the enums. KIND_LISTS calls LIST(name, list) for each; a list
- * calls X(constant, word).
+ * kinds/choices: the choices that the configuration shares with layers, models and parallel/, as enums and
+ * words. Configuration files have the words. KIND_LISTS calls LIST(name, list) for each choice, and `list`
+ * calls X(constant, word) for each value.
  */
 #ifndef KINDS_CHOICES_H
 #define KINDS_CHOICES_H

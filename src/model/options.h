@@ -73,8 +73,8 @@ typedef struct model_options {
     int64_t padding; /* index of an embedding row that gets no gradient from tokens (but from a tied head) */
     kind_init_style init_style;
     double init_std; /* standard deviation of initial weights (model/init.h) */
-    /* train.freeze: patterns of parameters that do not train; NULL: none. Borrowed; only
-       model_open reads it. Without effect for MODEL_INFERENCE if the format `frozen` equals `master`. */
+    /* train.freeze: patterns of parameters that do not train; NULL: none. Borrowed; only model_open reads it.
+       Without effect for MODEL_INFERENCE if the format `frozen` equals `master`. */
     const str_list *freeze;
     /* Format of frozen matrices. OTT_E4M3: FP8 for linear layers of blocks, BF16 for other matrices. */
     ott_dtype frozen;
@@ -135,8 +135,8 @@ static inline int64_t model_rope_width(const model_options *o) {
     return o->latent.key_rank > 0 ? o->latent.rope_dim : o->head_dim;
 }
 
-/* OTT_ERR_CONFIG if options contradict each other. The messages name the keys of [model]. All sizes are set;
-   groups, stage, mixer, ffn and the members for storage and training are not read. */
+/* OTT_ERR_CONFIG if options contradict each other. The messages name the keys of [model]. All sizes must be
+   set. Groups, stage, mixer, ffn and the members for storage and training are not read. */
 ott_status model_options_check(const model_options *o);
 /* OTT_ERR_CONFIG if x, the value of the key `what`, is not divisible by y, the value of `by`. */
 ott_status model_check_divisible(const char *what, int64_t x, const char *by, int64_t y);

@@ -50,8 +50,8 @@ typedef struct parameter_shard {
 
 typedef struct parameter {
     const char *name;      /* "model.layers.0.self_attn.q_proj.weight"; borrowed from the model's arena */
-    int rank;              /* number of axes in files: 1: a vector of `columns`, 2: a matrix */
-    bool of_experts;       /* weights of experts, one matrix for each; rank is 3 */
+    int rank;              /* number of axes in files; 1 for a vector of `columns`, 2 for a matrix */
+    bool of_experts;       /* true: one matrix for each expert; rank is 3 */
     int64_t experts;       /* number of consecutive matrices of expert weights; else 1 */
     int64_t rows, columns; /* size of the full parameter; rows counts the rows of all experts */
     parameter_part local;  /* position and size of the local part */

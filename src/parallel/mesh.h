@@ -39,7 +39,7 @@ typedef struct mesh {
     int64_t size[MESH_DIMENSIONS]; /* number of ranks along each dimension, at least 1 */
 } mesh;
 
-/* Opens a mesh of the sizes in `asked`. dp_shard = -1 takes all remaining ranks; other -1s count as 1.
+/* Opens a mesh of the sizes in `asked`. dp_shard = -1 takes all remaining ranks; -1 for others counts as 1.
    OTT_ERR_CONFIG if the product of the sizes is not `ranks`; the message names the keys distributed.*. */
 ott_status mesh_open(const int64_t asked[MESH_DIMENSIONS], int64_t ranks, mesh *out);
 

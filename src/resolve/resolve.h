@@ -8,7 +8,7 @@
 
 /* Fills *out from cfg. Keys override the preset. Other values are derived. Writes all values back to cfg, so
    that the saved configuration is complete. OTT_ERR_CONFIG if values contradict each other. *out borrows
-   lists and strings of cfg. The caller sets groups, stage, ffn and frozen_convert. */
+   lists and strings of cfg. The caller sets groups, stage, mixer, ffn and frozen_convert. */
 ott_status model_options_resolve(config *cfg, model_options *out);
 
 /* Opens the mesh of distributed.* on `ranks` ranks. If sizes do not fit, distributed.fit reduces them in cfg,

@@ -1,4 +1,4 @@
-/* train/trainer_plan: the passes of a step, and recording them to plan memory. */
+/* train/trainer_plan: the passes and the update of a step, and recording them to plan memory. */
 #include "train/budget.h"
 #include "train/trainer_parts.h"
 

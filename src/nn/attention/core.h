@@ -1,8 +1,8 @@
 /*
  * nn/attention/core: what all kinds of causal self-attention have in common, from q, k and v to the output
  * projection: rotary embedding, grouped heads (GQA), the cache of keys and values, context parallelism.
- * A kind (attention.h, latent_attention.h) computes q, k and v. attention_core is the first member of its
- * layer, attention_core_saved of its saved tensors.
+ * Each kind (attention.h, latent_attention.h) computes q, k and v. Its layer begins with an attention_core,
+ * and its saved tensors begin with an attention_core_saved.
  */
 #ifndef NN_ATTENTION_CORE_H
 #define NN_ATTENTION_CORE_H
@@ -14,15 +14,15 @@
 
 typedef struct attention_core {
     linear o;
-    /* Numbers of heads on this rank, and columns of a head of q, k and v. v heads of which o reads fewer
-       columns (o.in / heads) are padded with zeros. */
+    /* Numbers of heads on this rank, and columns of a head of q, k and v. If o reads fewer columns of each v
+       head (o.in / heads), the v heads are padded with zeros. */
     int64_t heads, kv_heads, head_dim;
     float softcap;    /* cap of the scaled scores; 0: no cap */
     float scale;      /* factor of q k^T before the softmax; 0: 1 / sqrt(head_dim) */
     int64_t window;   /* number of keys a query attends to, including its own token; 0: no limit */
     const rope *rope; /* rotary tables; borrowed; NULL: no rotation */
-    int64_t
-        rope_first; /* first rotated column of a q head. If it is not 0, the kind of attention rotates k */
+    /* First rotated column of a q head. If it is not 0, the kind of attention rotates k, not the core. */
+    int64_t rope_first;
     group *context; /* context-parallel ranks (nn/attention/context_ranks.h); borrowed; NULL: none */
     activation_specs input_specs;  /* specs of the input of the projections, all ranks' rows */
     activation_specs output_specs; /* specs of the attention output, the input of o */

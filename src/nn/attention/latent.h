@@ -2,8 +2,8 @@
  * nn/attention/latent: the projections of multi-head latent attention (MLA; DeepSeek-V2, arXiv:2405.04434).
  * Keys and values of all heads come from a latent, a short vector per token. Queries may come from a second
  * latent. Only the last rope_dim columns of a q or k head are rotated. For keys, the projection to the latent
- * also computes these columns, once for all heads. nn/attention/latent_attention.h computes
- * attention with them.
+ * also computes these columns, once for all heads. nn/attention/latent_attention.h computes attention from
+ * these projections.
  *
  * Tensor parallelism splits the heads. Every rank computes the projections to latents (A) and the latents'
  * norms in full, and the projections from latents (B) for its heads. In backward, ranks sum their terms of a
