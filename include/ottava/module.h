@@ -165,7 +165,8 @@ typedef struct ott_model_options {
     int64_t n_kv_heads, head_dim;               /* defaults: n_heads, dim / n_heads */
     int64_t ffn_hidden_dim;                     /* default: ffn_dim_multiplier x 8/3 dim */
     double ffn_dim_multiplier;                  /* default 1 */
-    int64_t max_seq_len; /* longest sequence; default 2048 (divided by rope_factor if "dynamic") */
+    /* longest sequence; default 2048. With rope_scaling "dynamic" it may be rope_factor times as long. */
+    int64_t max_seq_len;
     int tie_embeddings;
     /* blocks */
     const char *norm_type;  /* "rmsnorm", "layernorm" */
@@ -217,10 +218,11 @@ typedef struct ott_model_options {
 
 OTT_API void ott_model_options_init(ott_model_options *options);
 /*
- * Opens a model without a configuration. ott_model_open opens the same model, with the same weights, losses
- * and checkpoints, for a configuration that has these keys, train.mixed_precision = "bf16" or "fp32" (dtype),
- * train.seed = seed, and train.seq_len = max_seq_len. ott_model_optimizer_open opens the default optimizer.
- * ott_convert_to_float8_training converts the model to FP8.
+ * Opens a model without a configuration. ott_model_open opens the same model for a configuration with the
+ * same keys in [model], and with these keys: train.mixed_precision is "bf16" or "fp32", as dtype; train.seed
+ * is seed; train.seq_len is the longest sequence. The two models have the same initial weights, losses and
+ * checkpoints. ott_model_optimizer_open opens the default optimizer. ott_convert_to_float8_training converts
+ * the model to FP8.
  *
  *     ott_model_options_init(&options);
  *     options.family = "qwen3";

@@ -173,10 +173,14 @@ OTT_API ott_status ott_generate(ott_context *context, const char *run, const ott
 /* A model that stays open, with the text so far, for a text or a chat that grows in turns. */
 typedef struct ott_generator ott_generator;
 
-/* Arguments as in ott_generate; options may be NULL, and their prompt is not used. With options->model, each
-   ott_generator_continue uses the weights at the time of its call, and first runs the text so far through the
-   model again. You may close the model first; then the generator can only be closed. run NULL without
-   options->model is OTT_ERR_ARGUMENT. */
+/*
+ * Opens a generator. Arguments as in ott_generate; options may be NULL, and their prompt is not used.
+ * OTT_ERR_ARGUMENT if `run` and options->model are both NULL, also in a progress callback.
+ *
+ * With options->model, each ott_generator_continue uses the weights as they are at its call, so it first runs
+ * the text so far through the model again. You may close the model before the generator. Then
+ * ott_generator_continue returns OTT_ERR_ARGUMENT, and ott_generator_close still works.
+ */
 OTT_API ott_status ott_generator_open(ott_context *context, const char *run,
                                       const ott_generate_options *options, ott_generator **out);
 /* Closes the generator. Does nothing inside a callback of ott_generator_continue (see ott_error_text). */
