@@ -309,8 +309,8 @@ static int setup(void **state) {
     for (int i = 0; i < count; i++)
         for (int j = 0; j < EVERY; j++)
             if (every[j] && strcmp(every[j]->isa, names[i]) == 0) probes[probe_count++] = every[j];
-    /* avx512bf16 and amx have no probe of their own. Most of their functions are those of avx512; the tests
-       of GEMMs and of the backend's ops cover the others. */
+    /* avx512bf16 and amx have no probe of their own. Most of their functions are avx512's functions. The
+       tests of GEMMs and of the backend's ops cover the others. */
     int without = 0;
     for (int i = 0; i < count; i++)
         without += strcmp(names[i], "avx512bf16") == 0 || strcmp(names[i], "amx") == 0;

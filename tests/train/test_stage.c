@@ -333,7 +333,7 @@ static void stages_may_be_sharded(void **state) {
                 compare_sharded(&(kind){recipes[r], modes[r], tied, schedules[s], 2, 4, false}, kept[r]);
 }
 
-/* Only the last stage calls the function, once per micro-batch. */
+/* With a loss function of the caller, stages give the losses and gradients of one rank. */
 static void the_caller_may_compute_the_loss(void **state) {
     (void)state;
     for (int s = 0; s < 3; s++)
