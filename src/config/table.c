@@ -1,4 +1,4 @@
-/* config/table: the tables of schema.def and choices.def, and access to a config's fields by key. */
+/* config/table: the tables of schema.def, choices.def and kinds/choices.h, and access to a config's fields by key. */
 #include "config/table.h"
 #include <string.h>
 
