@@ -1,4 +1,4 @@
-/* config/table: the tables of schema.def, choices.def and kinds/choices.h, and access to a config's fields by key. */
+/* config/table: the tables of schema.def, choices.def and kinds/choices.h; access to a config's keys. */
 #include "config/table.h"
 #include <string.h>
 
