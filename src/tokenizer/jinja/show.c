@@ -1,5 +1,6 @@
 /* jinja/show: converts values to text: Python's str, repr and json.dumps. */
 #include "base/text/number.h"
+#include "base/text/text.h"
 #include "tokenizer/jinja/value.h"
 #include <inttypes.h>
 #include <math.h>
@@ -9,7 +10,10 @@ static void show_real(double x, bool json, str *out) {
     char digits[32];
     if (isnan(x)) return str_append(out, json ? "NaN" : "nan");
     if (isinf(x)) return str_append(out, json ? (x < 0 ? "-Infinity" : "Infinity") : x < 0 ? "-inf" : "inf");
-    str_append(out, number_json(x, digits));
+    number_json(x, digits);
+    /* number_json writes 17 digits without an exponent; Python does not */
+    if (fabs(x) >= 1e16 && !strchr(digits, 'e')) text_format(digits, sizeof digits, "%.16e", x);
+    str_append(out, digits);
     if (!strpbrk(digits, ".e")) str_append(out, ".0");
 }
 
