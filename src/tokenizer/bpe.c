@@ -185,8 +185,8 @@ static ott_status merge_long(mem *account, const bpe_model *m, bpe_work *w, cons
     if (count > INT32_MAX)
         return status_fail(OTT_ERR_ARGUMENT, "a piece of %" PRId64 " characters is too long to encode",
                            count);
-    /* The heap begins with count - 1 pairs. Each of at most count - 1 merges replaces one pair by two. */
     TRY(mem_reserve(account, MEM_SCRATCH, count, "tokenizer scratch", &w->symbol_capacity, &w->symbols));
+    /* The heap begins with count - 1 pairs. Each of at most count - 1 merges replaces one pair by two. */
     TRY(mem_reserve(account, MEM_SCRATCH, 2 * count, "tokenizer scratch", &w->heap_capacity, &w->heap));
     for (int32_t i = 0; i < count; i++) w->symbols[i] = (symbol){ids[i], i - 1, i + 1 < count ? i + 1 : -1};
     w->heap_count = 0;

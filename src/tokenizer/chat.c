@@ -28,8 +28,8 @@ static ott_status read_date(const char *date, struct tm *out) {
     const time_t seconds = end && *end == '\0' ? timegm(&day) : -1;
     if (seconds != -1 && gmtime_r(&seconds, out))
         snprintf(again, sizeof again, "%04d-%02d-%02d", out->tm_year + 1900, out->tm_mon + 1, out->tm_mday);
-    if (strcmp(again, date) == 0)
-        return OTT_OK; /* text that is no date, or 2026-02-30, comes back different */
+    /* a text that is no date, or 2026-02-30, comes back different */
+    if (strcmp(again, date) == 0) return OTT_OK;
     return status_fail(
         OTT_ERR_CONFIG,
         "data.chat_date = \"%s\" is not a date: set it to a date such as 2026-11-24, or to \"undefined\"",
@@ -174,7 +174,9 @@ static json_t *without_nulls(json_t *message) {
     const char *key;
     json_t *value, *out = json_copy(message);
     void *next;
-    json_object_foreach_safe(out, next, key, value) if (json_is_null(value)) json_object_del(out, key);
+    json_object_foreach_safe(out, next, key, value) {
+        if (json_is_null(value)) json_object_del(out, key);
+    }
     return out;
 }
 

@@ -34,7 +34,7 @@ static ott_status append_special(tokenizer *t, const json_t *object, const json_
 
 static ott_status load_template(tokenizer *t, const json_t *object) {
     const json_t *single = json_object_get(object, "single");
-    int sequences = 0;
+    int sequences = 0, others = 0;
     if (!json_is_array(single)) return status_fail(OTT_ERR_FORMAT, "single is missing or not an array");
     if (t->prefix_count + t->suffix_count > 0)
         return status_fail(OTT_ERR_UNSUPPORTED, "a second template is not supported");
@@ -43,10 +43,12 @@ static ott_status load_template(tokenizer *t, const json_t *object) {
         const char *text = json_string_value(json_object_get(json_object_get(piece, "Sequence"), "id"));
         if (special)
             TRY(append_special(t, object, special, sequences > 0));
+        else if (text && strcmp(text, "A") == 0)
+            sequences++;
         else
-            sequences += text && strcmp(text, "A") == 0 ? 1 : 2;
+            others++;
     }
-    if (sequences == 1) return OTT_OK;
+    if (sequences == 1 && others == 0) return OTT_OK;
     return status_fail(OTT_ERR_FORMAT, "single does not have the Sequence A exactly once");
 }
 

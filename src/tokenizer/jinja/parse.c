@@ -18,19 +18,27 @@ static bool is_tag(const parser *p, const char *word) {
            text_is(p->at[1].text, word);
 }
 
-static ott_status parse_if(parser *p, jinja_node *node) {
+static ott_status parse_branch(parser *p, bool condition, jinja_node ***end) {
     static const char *const ends[] = {"elif", "else", "endif", NULL};
+    jinja_node *branch;
+    TRY(parser_make(p, JINJA_NODE_BRANCH, &branch));
+    if (condition) TRY(expression_tuple(p, &branch->child[0]));
+    TRY(end_block(p));
+    TRY(parse_body(p, ends, &branch->list));
+    parser_append(end, branch);
+    return OTT_OK;
+}
+
+static ott_status parse_if(parser *p, jinja_node *node) {
     jinja_node **end = &node->list;
-    for (bool condition = true, more = true; more;) {
-        jinja_node *branch;
-        TRY(parser_make(p, JINJA_NODE_BRANCH, &branch));
-        if (condition) TRY(expression_tuple(p, &branch->child[0]));
-        TRY(end_block(p));
-        TRY(parse_body(p, ends, &branch->list));
-        parser_append(&end, branch);
-        more = condition && !is_tag(p, "endif");
-        condition = is_tag(p, "elif");
-        p->at += more ? 2 : 0;
+    TRY(parse_branch(p, true, &end));
+    while (is_tag(p, "elif")) {
+        p->at += 2;
+        TRY(parse_branch(p, true, &end));
+    }
+    if (is_tag(p, "else")) {
+        p->at += 2;
+        TRY(parse_branch(p, false, &end));
     }
     return is_tag(p, "endif") ? end_body(p) : parser_fail(p, "{% endif %}");
 }
@@ -190,7 +198,6 @@ static ott_status parse_body(parser *p, const char *const *ends, jinja_node **ou
         TRY(parse_one(p, &node));
         parser_append(&out, node);
     }
-    return OTT_OK;
 }
 
 ott_status jinja_parse(jinja *t, const jinja_token *tokens) {
