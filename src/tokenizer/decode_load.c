@@ -165,6 +165,7 @@ static ott_status change_token(const decode_draft *d, tokenizer_scratch *s, bool
     return OTT_OK;
 }
 
+/* Returns the byte of "<0xNN>", or -1. */
 static int byte_of_name(text_view name) {
     static const char digits[] = "0123456789abcdef0123456789ABCDEF";
     if (name.bytes != 6 || memcmp(name.at, "<0x", 3) != 0 || name.at[5] != '>') return -1;

@@ -109,6 +109,7 @@ static ott_status decompose(tokenizer_scratch *s, const normalize_step *step, te
     return OTT_OK;
 }
 
+/* Normalizes one independent range of text and appends it to `out`. */
 static ott_status unicode_stretch(tokenizer_scratch *s, const normalize_step *step, text_view text,
                                   str *out) {
     int64_t count;

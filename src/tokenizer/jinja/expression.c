@@ -1,8 +1,6 @@
 /* jinja/expression: parses expressions, by recursive descent with Jinja2's precedence. */
 #include "tokenizer/jinja/parser.h"
 
-static ott_status parse_unary(parser *p, bool filters, jinja_node **out);
-
 static ott_status parse_argument(parser *p, jinja_node **out) {
     TRY(parser_make(p, JINJA_NODE_ARGUMENT, out));
     if (parser_is(p, "*") || parser_is(p, "**"))
@@ -46,6 +44,7 @@ static ott_status parse_parentheses(parser *p, jinja_node **out) {
     return expression_list(p, ")", expression_parse, &first->next);
 }
 
+/* Parses a string. Concatenates adjacent strings. */
 static ott_status parse_string(parser *p, jinja_node **out) {
     int64_t bytes = 0;
     void *memory;

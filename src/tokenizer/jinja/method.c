@@ -64,6 +64,7 @@ static ott_status method_strip(jinja_work *w, const jinja_call *c, jinja_value *
     return *out = jinja_value_string(text), OTT_OK;
 }
 
+/* The option is a text_case. */
 static ott_status method_case(jinja_work *w, const jinja_call *c, jinja_value *out) {
     str made = {.account = w->account};
     TRY(jinja_work_steps(w, 1 + c->v->text.bytes / 2));
