@@ -24,7 +24,7 @@ typedef struct score {
     int64_t tokens; /* number of the ending's tokens */
 } score;
 
-enum { LM_EVAL, LLMC, KINDS };
+enum { LM_EVAL, LLMC, KINDS }; /* the two encodings */
 
 typedef struct hellaswag {
     eval_job *job;
@@ -55,7 +55,10 @@ static ott_status encode_ending(hellaswag *h, const eval_row *row, int kind, int
     str_append_bytes(&h->text, all.at, context);
     TRY(encode_words(h, flags, &f->ids[i]));
     f->first[i] = f->ids[i].count;
-    *(apart ? &h->text.length : &f->ids[i].count) = 0;
+    if (apart)
+        h->text.length = 0; /* the ending's ids follow those of the context */
+    else
+        f->ids[i].count = 0; /* context and ending are encoded again, as one text */
     str_append_bytes(&h->text, all.at + context, all.bytes - context);
     str_append(&h->text, " ");
     str_append_bytes(&h->text, ending[i].at, ending[i].bytes);
@@ -158,7 +161,7 @@ static ott_status score_lines(hellaswag *h, const char *text, int64_t bytes) {
     const int64_t limit = h->job->options->limit;
     data_rows rows = data_rows_begin(text, bytes);
     text_view line;
-    rows.array = false;
+    rows.array = false; /* a line that begins with "[" is an error, not an array of rows */
     for (data_rows ahead = rows; limit == 0 || r->total < limit; r->total++) {
         TRY(data_rows_next(&ahead, &line));
         if (!line.at) break;
@@ -199,15 +202,16 @@ static void finish_scores(const hellaswag *h) {
 ott_status eval_hellaswag(eval_job *j) {
     mem *account = j->account;
     hellaswag h = {.job = j, .batch = {.account = account}, .text = {.account = account}};
-    tokenizer_ids *const ids[KINDS] = {h.encodings[LM_EVAL].ids, h.encodings[LLMC].ids};
     char *text;
     int64_t bytes;
     TRY(file_refuse_gguf(j->options->data));
     TRY(file_read(account, j->options->data, DATA_LIMIT, &text, &bytes));
-    for (int i = 0; i < KINDS * EVAL_ENDINGS; i++) ids[i % KINDS][i / KINDS].account = account;
+    for (int kind = 0; kind < KINDS; kind++)
+        for (int i = 0; i < EVAL_ENDINGS; i++) h.encodings[kind].ids[i].account = account;
     ott_status status = score_lines(&h, text, bytes);
     if (status == OTT_OK) finish_scores(&h);
-    for (int i = 0; i < KINDS * EVAL_ENDINGS; i++) tokenizer_ids_free(&ids[i % KINDS][i / KINDS]);
+    for (int kind = 0; kind < KINDS; kind++)
+        for (int i = 0; i < EVAL_ENDINGS; i++) tokenizer_ids_free(&h.encodings[kind].ids[i]);
     str_free(&h.text);
     eval_batch_free(&h.batch);
     mem_free(account, text);

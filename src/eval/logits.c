@@ -75,12 +75,13 @@ ott_status eval_logits_close(eval_logits *l, ott_status status) {
     if (!l->job) return status;
     const ott_eval_result *r = l->job->result;
     bool complete = status == OTT_OK && r->items == r->total;
-    if (l->writer && complete) status = write_ids(l);
-    if (l->writer && complete && status == OTT_OK) {
-        status = safetensors_writer_commit(l->writer);
-        l->writer = NULL;
-    }
-    if (l->writer && !complete && status == OTT_OK)
+    if (l->writer && complete) {
+        status = write_ids(l);
+        if (status == OTT_OK) {
+            status = safetensors_writer_commit(l->writer);
+            l->writer = NULL;
+        }
+    } else if (l->writer && status == OTT_OK)
         log_warning(l->job->log, "%s is not written: the evaluation was stopped before its end",
                     l->job->options->logits);
     safetensors_writer_abandon(l->writer);

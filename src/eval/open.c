@@ -70,9 +70,12 @@ ott_status eval_encode(const eval_model *e, const char *text, int64_t bytes, uns
                        tokenizer_ids *ids) {
     int64_t from = ids->count;
     TRY(eval_check_text(e));
-    if (e->tokenizer) TRY(tokenizer_encode(e->tokenizer, e->scratch, text, bytes, flags, ids));
-    if (!e->tokenizer) TRY(tokenizer_ids_reserve(ids, bytes));
-    for (int64_t i = 0; !e->tokenizer && i < bytes; i++) ids->ids[ids->count++] = (unsigned char)text[i];
+    if (e->tokenizer) {
+        TRY(tokenizer_encode(e->tokenizer, e->scratch, text, bytes, flags, ids));
+    } else {
+        TRY(tokenizer_ids_reserve(ids, bytes));
+        for (int64_t i = 0; i < bytes; i++) ids->ids[ids->count++] = (unsigned char)text[i];
+    }
     for (int64_t i = from; i < ids->count; i++)
         if (ids->ids[i] >= e->m->options.vocab)
             return status_fail(OTT_ERR_ARGUMENT,
