@@ -11,13 +11,9 @@ static const char *skip_json_spaces(const char *at, const char *end) {
     return at;
 }
 
-bool data_rows_is_array(const char *text, int64_t bytes) {
-    const char *end = text + bytes, *at = skip_json_spaces(text, end);
-    return at < end && *at == '[';
-}
-
 data_rows data_rows_begin(const char *text, int64_t bytes) {
-    return (data_rows){.at = text, .end = text + bytes, .array = data_rows_is_array(text, bytes), .line = 1};
+    const char *end = text + bytes, *first = skip_json_spaces(text, end);
+    return (data_rows){.at = text, .end = end, .array = first < end && *first == '[', .line = 1};
 }
 
 /* Returns the end of the JSON string that begins at `at`, after its closing quote; NULL if there is none. */
@@ -27,7 +23,9 @@ static const char *string_end(const char *at, const char *end) {
     return at < end ? at + 1 : NULL;
 }
 
-const char *data_rows_value_end(const char *at, const char *end) {
+/* Returns the end of the JSON value that begins at `at`; NULL if the value is incomplete at `end`. Only
+   counts brackets and finds the ends of strings. */
+static const char *row_value_end(const char *at, const char *end) {
     int64_t depth = 0;
     while (at < end) {
         if (*at == '"') {
@@ -96,7 +94,7 @@ static ott_status next_element(data_rows *r, text_view *out) {
         return status_fail(OTT_ERR_FORMAT, "there is text after the end of the file's array: remove it");
     }
     r->begun = true;
-    const char *stop = data_rows_value_end(r->at, r->end);
+    const char *stop = row_value_end(r->at, r->end);
     if (!stop) return fail_open();
     *out = (text_view){r->at, stop - r->at};
     pass(r, stop);

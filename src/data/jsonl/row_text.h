@@ -18,10 +18,5 @@ data_rows data_rows_begin(const char *text, int64_t bytes);
 /* Returns the text of the next row that is not blank, borrowed and unparsed; .at is NULL after the last row.
    OTT_ERR_FORMAT: the array has no end, or text follows it. */
 ott_status data_rows_next(data_rows *r, text_view *out);
-/* True if the text begins with an array. */
-bool data_rows_is_array(const char *text, int64_t bytes);
-/* Returns the end of the JSON value that begins at `at`; NULL if the value is incomplete at `end`. Only
-   counts brackets and finds the ends of strings. */
-const char *data_rows_value_end(const char *at, const char *end);
 
 #endif
