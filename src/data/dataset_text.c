@@ -3,6 +3,7 @@
 #include "data/corpus.h"
 #include "tokenizer/text/text.h"
 
+/* Removes the incomplete characters at the ends of a share. */
 static text_view complete_characters(const char *text, int64_t bytes) {
     text_view c = {text, bytes};
     for (int i = 0; i < TEXT_SLACK && c.bytes > 0 && ((unsigned char)*c.at & 0xc0) == 0x80; i++)

@@ -152,6 +152,7 @@ static int64_t find_bad(const dataset *d, const token_file *f, const unsigned ch
     return i;
 }
 
+/* Checks tokens [at, end) of the shard. */
 static ott_status check_open(const dataset *d, const cancellation *w, const shard *s, const file_reader *r,
                              int64_t at, int64_t end, unsigned char *buffer, int64_t buffer_bytes) {
     for (int64_t width = s->file.width, part; at < end; at += part) {

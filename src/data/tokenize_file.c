@@ -89,6 +89,7 @@ static ott_status add_jsonl_row(const corpus_job *j, share *s, const char *line,
     return status;
 }
 
+/* Returns the first document of a thread's share of the bytes. */
 static int64_t first_of(const corpus_job *j, int thread) {
     if (thread == 0 || j->count == 0) return 0;
     const document *last = &j->documents[j->count - 1];
@@ -156,6 +157,7 @@ static ott_status split_documents(corpus_job *j, bool all, int64_t *used) {
     return OTT_OK;
 }
 
+/* Returns the first failure in file order. */
 static ott_status check_shares(const corpus_job *j) {
     for (int t = 0; t < j->threads; t++) {
         const share *s = &j->shares[t];

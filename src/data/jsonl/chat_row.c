@@ -53,6 +53,7 @@ static ott_status read_alpaca(const json_t *object, json_t *messages) {
     return status == OTT_OK ? add_row_message(messages, "assistant", output) : status;
 }
 
+/* Reads the messages of a row; release with json_decref. */
 static ott_status read_messages(const json_t *object, json_t **out) {
     json_t *messages = json_object_get(object, "messages"), *turns = json_object_get(object, "conversations");
     ott_status status;

@@ -178,8 +178,8 @@ static ott_status find_answer(const json_t *object, text_view *out) {
 }
 
 static ott_status add_squad(row_reader *r, const json_t *object) {
-    static const char *const marks[] = {"Context: ", " Question: "}, *const fields[] = {"context",
-                                                                                        "question"};
+    static const char *const marks[] = {"Context: ", " Question: "};
+    static const char *const fields[] = {"context", "question"};
     const json_t *text[2];
     text_view answer;
     str prompt = {.account = r->c.ids.account};
