@@ -235,7 +235,8 @@ ott_status gguf_writer_append(gguf_writer *w, const float *values, int64_t count
 
 ott_status gguf_writer_commit(gguf_writer *w) {
     bool complete = w->current == w->count;
-    ott_status status = complete ? file_writer_commit(w->file) : (file_writer_abandon(w->file), OTT_OK);
+    if (!complete) file_writer_abandon(w->file);
+    ott_status status = complete ? file_writer_commit(w->file) : OTT_OK;
     mem_free(w->account, w);
     STATUS_REQUIRE(complete);
     return status;

@@ -33,7 +33,7 @@ static ott_status add_point(metrics_series *s, thinning *t, int64_t step, const 
     if (!json_is_number(value) && !json_is_null(value)) return OTT_OK;
     if (t->extra) s->count--;
     for (; s->count == METRICS_MOST_POINTS; t->stride *= 2) halve_series(s);
-    int64_t capacity = s->capacity;
+    int64_t capacity = s->capacity; /* both arrays have this capacity; the second call stores the new one */
     TRY(mem_reserve(s->account, MEM_OTHER, s->count + 1, "a metrics series", &capacity, &s->step));
     TRY(mem_reserve(s->account, MEM_OTHER, s->count + 1, "a metrics series", &s->capacity, &s->value));
     s->step[s->count] = step;

@@ -152,6 +152,7 @@ static void append_x_axis(const plot *p, str *out) {
     str_printf(out, "\n%.*s\n", used > 0 ? used - 1 : 0, line);
 }
 
+/* Returns the number of bytes of the first `characters` characters of `text`. */
 static int truncated_bytes(const char *text, int characters) {
     int bytes = 0;
     while (text[bytes]) {

@@ -1,5 +1,5 @@
 /* formats/hf/config: the reader of config.json: the family, single-number keys, unsupported features, and
-   consistency. Features with several keys are in hf_config_parts.c and hf_config_rope.c. */
+   consistency. Features with several keys are in config_parts.c and config_rope.c. */
 #include "formats/hf/config.h"
 #include "base/file/file.h"
 #include "base/json/json_text.h"
@@ -45,6 +45,7 @@ static ott_status read_family(const char *name, json_t *root, hf_config *c) {
     if (!c->family) return fail_family(name, type);
     if (!architectures) return OTT_OK;
     const char *architecture = json_string_value(json_array_get(architectures, 0));
+    /* Baichuan 1 and Baichuan 2 spell the class differently */
     if (json_array_size(architectures) == 1 && architecture &&
         (strcmp(architecture, c->family->architecture) == 0 ||
          (family_is(c->family, FAMILY_BAICHUAN) && strcmp(architecture, "BaiChuanForCausalLM") == 0)))

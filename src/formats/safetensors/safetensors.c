@@ -5,7 +5,6 @@
 #include "base/file/file.h"
 #include "base/json/json_text.h"
 #include "base/little.h"
-#include "base/text/text.h"
 #include "formats/safetensors/format.h"
 #include "formats/safetensors/show.h"
 #include "fp8/dtype.h"

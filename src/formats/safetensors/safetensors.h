@@ -98,6 +98,6 @@ ott_status safetensors_writer_skip(safetensors_writer *w, int64_t bytes);
 /* Appends elements, converted to the tensor's format (F32, BF16 or F16, round to nearest even). */
 ott_status safetensors_writer_append_floats(safetensors_writer *w, const float *values, int64_t count);
 ott_status safetensors_writer_commit(safetensors_writer *w); /* closes w, also after an error */
-void safetensors_writer_abandon(safetensors_writer *w);      /* deletes the written files; NULL is allowed */
+void safetensors_writer_abandon(safetensors_writer *w);      /* also deletes shards; NULL is allowed */
 
 #endif

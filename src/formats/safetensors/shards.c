@@ -3,7 +3,6 @@
 #include "base/arena.h"
 #include "base/file/file.h"
 #include "base/json/json_text.h"
-#include "base/text/text.h"
 #include "formats/safetensors/show.h"
 #include "fp8/cast.h"
 #include <inttypes.h>

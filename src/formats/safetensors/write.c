@@ -384,8 +384,8 @@ ott_status safetensors_writer_commit(safetensors_writer *w) {
     return free_writer(w), OTT_OK;
 }
 
-/* Deletes the files that this writer made. If several processes write, these include the current file, which
-   already has its final name. */
+/* Deletes the temporary file, and the files that this writer made in a folder of shards. If several processes
+   write, these include the current file, which already has its final name. */
 void safetensors_writer_abandon(safetensors_writer *w) {
     if (!w) return;
     int64_t made = w->part + (w->file && w->size > 1);
