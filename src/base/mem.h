@@ -66,8 +66,8 @@ ott_status mem_alloc_array(mem *m, mem_kind kind, int64_t count, int64_t size, c
 /* Grows a block from mem_alloc (or NULL) to `bytes` bytes. Keeps its contents. New bytes are zero. */
 ott_status mem_grow(mem *m, mem_kind kind, int64_t bytes, const char *what, void **block);
 #define mem_grow(m, kind, bytes, what, block) mem_grow(m, kind, bytes, what, MEM_OUT(block))
-/* Grows an array of *capacity elements of `size` bytes, and sets *capacity, unless it has room for `need`
-   elements. Doubles the capacity at least. */
+/* Makes room for `need` elements in an array of *capacity elements of `size` bytes. If the array must grow,
+   sets *capacity, which at least doubles. */
 ott_status mem_reserve(mem *m, mem_kind kind, int64_t need, int64_t size, const char *what, int64_t *capacity,
                        void **array);
 #define mem_reserve(m, kind, need, what, capacity, array)                                                    \

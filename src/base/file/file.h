@@ -115,6 +115,7 @@ ott_status file_mark_of(const char *path, file_mark *out);
 /* Fails with "PATH: cannot open: No such file or directory", or "PATH: cannot remove NAME: ..." if `name` is
    not "". Call right after the system call that failed. */
 ott_status file_fail_call(const char *path, const char *what, const char *name);
+/* Copies a path. OTT_ERR_ARGUMENT if it is empty or does not fit. */
 ott_status file_copy_path(const char *path, char out[PATH_MAX]);
 /* Ignores EINVAL: fsync returns it for devices, pipes and files on some network file systems. */
 ott_status file_sync_descriptor(int descriptor, const char *path);

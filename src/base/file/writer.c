@@ -1,4 +1,4 @@
-/* base/file/writer: writes files: a new file under another name, which then replaces the old one. */
+/* base/file/writer: writes files, most of them under a temporary name, which is then renamed. */
 #include "base/file/file.h"
 #include "base/text/size.h"
 #include <errno.h>
@@ -69,11 +69,15 @@ static ott_status shared_open(staged *a, const char *path) {
 
 /* Writes at `offset`; -1: after the last write. */
 static ott_status staged_write(staged *a, const void *data, int64_t bytes, int64_t offset) {
-    for (int64_t done = 0, written; done<bytes; done += written> 0 ? written : 0) {
+    int64_t done = 0;
+    while (done < bytes) {
         const char *from = (const char *)data + done;
-        written = offset < 0 ? write(a->descriptor, from, (size_t)(bytes - done))
-                             : pwrite(a->descriptor, from, (size_t)(bytes - done), (off_t)(offset + done));
-        if (written < 0 && errno != EINTR) return file_fail_call(a->path, "write", "");
+        size_t left = (size_t)(bytes - done);
+        ssize_t written = offset < 0 ? write(a->descriptor, from, left)
+                                     : pwrite(a->descriptor, from, left, (off_t)(offset + done));
+        if (written < 0 && errno == EINTR) continue;
+        if (written < 0) return file_fail_call(a->path, "write", "");
+        done += written;
     }
     return OTT_OK;
 }

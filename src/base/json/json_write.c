@@ -12,9 +12,9 @@ void json_write_key(str *out, const char *key) {
     str_append(out, ": ");
 }
 
-void json_write_open(str *out, const char *key, const char *bracket) {
+void json_write_open(str *out, const char *key, const char *json) {
     json_write_key(out, key);
-    str_append(out, bracket);
+    str_append(out, json);
 }
 
 void json_write_text(str *out, const char *key, const char *text) {

@@ -7,8 +7,8 @@
 
 /* Each function writes ", " (except after "{" or "["), then key and value. In a list the key is NULL. */
 void json_write_key(str *out, const char *key); /* writes a key without a value */
-/* Writes a key and the opening bracket of its value. */
-void json_write_open(str *out, const char *key, const char *bracket);
+/* Writes a key, and `json` unchanged: the opening bracket of the value, or a complete value. */
+void json_write_open(str *out, const char *key, const char *json);
 void json_write_text(str *out, const char *key, const char *text);
 void json_write_integer(str *out, const char *key, int64_t value);
 void json_write_real(str *out, const char *key, double value); /* writes null for NaN and infinity */

@@ -15,8 +15,8 @@ typedef struct str {
 
 void str_append(str *s, const char *text);
 void str_append_bytes(str *s, const void *bytes, int64_t count);
-void str_append_little(str *s, uint64_t value,
-                       int bytes); /* the lowest bytes, lowest first (base/little.h) */
+/* Appends the lowest `bytes` (1 to 8) bytes of `value`, lowest first (base/little.h). */
+void str_append_little(str *s, uint64_t value, int bytes);
 void str_printf(str *s, const char *format, ...) __attribute__((format(printf, 2, 3)));
 /* Appends `text` as a JSON string with quotes. Invalid UTF-8 bytes become U+FFFD. */
 void str_append_json(str *s, const char *text, int64_t length);
@@ -26,7 +26,7 @@ void str_free(str *s);
 ott_status str_format(mem *account, char **out, const char *format, ...)
     __attribute__((format(printf, 3, 4)));
 
-/* A list of texts, which the place that has the list owns or borrows. */
+/* A list of texts, which the code that filled it owns. */
 typedef struct str_list {
     const char *const *items;
     int64_t count;

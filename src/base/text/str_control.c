@@ -1,5 +1,4 @@
-/* base/text/str_control: control characters. This file is separate because a plugin uses it without base/mem.
-   */
+/* base/text/str_control: control characters, in a separate file because a plugin uses it without base/mem. */
 #include "base/text/str.h"
 
 int str_control(const char *text) {
