@@ -236,7 +236,10 @@ int cli_run(ott_log_level level, cli_work work, void *user) {
 }
 
 void output_duration(double seconds, char out[32]) {
-    int rounded = seconds >= 0 && seconds < 1e9 ? (int)(seconds + 0.5) : -1;
-    strcpy(out, "-");
-    if (rounded >= 0) snprintf(out, 32, "%d:%02d:%02d", rounded / 3600, rounded / 60 % 60, rounded % 60);
+    if (!(seconds >= 0 && seconds < 1e9)) { /* also NaN: no estimate yet */
+        strcpy(out, "-");
+        return;
+    }
+    int rounded = (int)(seconds + 0.5);
+    snprintf(out, 32, "%d:%02d:%02d", rounded / 3600, rounded / 60 % 60, rounded % 60);
 }

@@ -143,11 +143,9 @@ int verb_train(int argc, char **argv) {
     options.user = &t.out;
     ott_status status = ott_context_open(&options, &t.context);
     if (status != OTT_OK) return cli_fail(status);
-    int code;
-    if (asks_for_help(argc, argv, &about))
-        code = print_train_help(t.context, about);
-    else if ((code = cli_launch(&t.out, argc, argv)) == CLI_NOT_LAUNCHED)
-        code = run_training(&t, argc, argv);
+    int code = asks_for_help(argc, argv, &about) ? print_train_help(t.context, about)
+                                                 : cli_launch(&t.out, argc, argv);
+    if (code == CLI_NOT_LAUNCHED) code = run_training(&t, argc, argv);
     ott_context_close(t.context);
     return code;
 }
