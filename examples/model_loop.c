@@ -133,7 +133,7 @@ static void own_loop(ott_context *context, const char *text) {
     ott_config_close(config);
 }
 
-/* A model without a configuration. Members of the options that are 0 have the family's values. */
+/* A model without a configuration. Members of the options that are 0 get defaults. */
 static void own_model(ott_context *context, const char *text) {
     ott_model_options options;
     ott_adamw_options adamw;

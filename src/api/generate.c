@@ -136,7 +136,7 @@ ott_status ott_generator_open(ott_context *context, const char *run, const ott_g
     API_REQUIRE_BOTH(context, out);
     *out = NULL;
     TRY(read_generate_options(options, &o));
-    if (!o.model) API_REQUIRE(run); /* the model of a run is closed before the generator */
+    if (!o.model) API_REQUIRE(run); /* a generator could outlive the model of a run */
     TRY(check_source(context, run, &o, __func__));
     return API_INSIDE(context, open_inside(context, run, &o, out));
 }

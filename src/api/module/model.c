@@ -305,7 +305,7 @@ static ott_status check_lists(const ott_model_options *o, const char *function) 
                  {"rope_long_factor", o->rope_long_factor, o->rope_long_factor_count}};
     for (int i = 0; i < 4; i++)
         if (lists[i].count < 0 || (lists[i].count > 0 && !lists[i].list))
-            return status_fail(OTT_ERR_ARGUMENT, "%s: %s is NULL or its count, %d, negative", function,
+            return status_fail(OTT_ERR_ARGUMENT, "%s: %s is NULL, or its count (%d) is negative", function,
                                lists[i].name, lists[i].count);
     return OTT_OK;
 }

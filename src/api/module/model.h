@@ -11,8 +11,7 @@
 
 /* The body of a model module. It must not be moved, because `options` points into `precision`. */
 typedef struct model_body {
-    /* copy of the configuration, with derived values filled in; of a model from options: a record of them */
-    struct config *cfg;
+    struct config *cfg; /* copy of the configuration, or a record of the options; with derived values */
     precision_plan precision;
     trainer_options options;
     const optimizer_rule *rule; /* rule of the optimizer in section [optimizer] */
