@@ -132,7 +132,6 @@ static void a_quantized_copy_is_checked(void **state) {
     tensor x = tensor_matrix(fence.data, OTT_F32, ROWS, COLUMNS);
     qtensor q = {.rows = ROWS, .columns = COLUMNS, .spec = {.rowwise = {.format = OTT_E4M3}}};
     qtensor_order(&q.rowwise, GRANULARITY_TENSOR, (scale_grid){1, 1});
-    q.rowwise.ld = COLUMNS;
     q.rowwise.data = block;
     q.rowwise.ld = COLUMNS;
     q.rowwise.amax = block + 8;

@@ -204,7 +204,7 @@ static bool same_bytes(device *d, const void *a, const void *b, int64_t bytes) {
     return same;
 }
 
-/* scale_inv is not compared byte by byte, because E8M0 scales have padding. It is 1 / scale. */
+/* Compares scale_inv only in fp32, because E8M0 scales have padding. It is 1 / scale. */
 static bool same_use(device *d, const cast_spec *s, int64_t mn, int64_t k, const qdata *a, const qdata *b) {
     int64_t bytes = granularity_groups(s->grain, mn, k) * (int64_t)sizeof(float);
     bool floats = granularity_scale_format(s->grain) == OTT_F32;
