@@ -1,4 +1,5 @@
-/* resolve/options: ott_model_options: defaults, the model's options, the keys of a configuration; presets. */
+/* resolve/options: fills in the defaults of ott_model_options, makes model_options of them, and copies them
+   from and to a configuration. Also the presets. */
 #ifndef RESOLVE_OPTIONS_H
 #define RESOLVE_OPTIONS_H
 
@@ -15,9 +16,9 @@ void options_to_config(const ott_model_options *o, config *cfg);
    out of range; the message names its key, "model.n_heads". */
 ott_status options_complete(ott_model_options *o);
 /* Fills the members of *out that describe the model; others become 0. OTT_ERR_CONFIG if they contradict each
-   other. o: completed. */
+   other. Call options_complete first. */
 ott_status options_describe(const ott_model_options *o, model_options *out);
-/* Writes all members to section [model] of cfg, also lists. */
+/* Writes all members, with the lists, to section [model] of cfg. */
 ott_status options_record(const ott_model_options *o, mem *account, config *cfg);
 
 /* Sets the keys of [model] to the values of model.preset, unless the user set them. */
