@@ -1,6 +1,5 @@
 /* resolve/options: fills in the defaults of ott_model_options, makes model_options of them, and copies them
-   from and to a configuration. presets.c applies
-   model.preset. */
+   from and to a configuration. presets.c applies model.preset. */
 #ifndef RESOLVE_OPTIONS_H
 #define RESOLVE_OPTIONS_H
 
