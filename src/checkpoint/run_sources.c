@@ -130,14 +130,17 @@ void run_sources_compare(const run_sources *before, const run_sources *now, run_
                          const logger *log) {
     int64_t changes = 0;
     if (before->count == 0) return; /* the checkpoint lists no files */
-    for (int64_t i = 0; i < before->count + now->count; i++) {
-        bool is_old = i < before->count;
-        const run_source *f = is_old ? &before->files[i] : &now->files[i - before->count];
-        const run_sources *others = is_old ? now : before;
-        const run_source *same = find_source(others, f, false);
-        if (role != SOURCE_ROLES && f->role != role) continue;
-        if (same ? !is_old || has_same_contents(f, same) : find_source(others, f, true) != NULL) continue;
-        if (changes++ < MOST_LOGGED) log_source_change(log, is_old ? f : NULL, is_old ? same : f);
+    for (int64_t i = 0; i < before->count; i++) {
+        const run_source *b = &before->files[i], *n = find_source(now, b, false);
+        if (role != SOURCE_ROLES && b->role != role) continue;
+        if (n ? has_same_contents(b, n) : find_source(now, b, true) != NULL) continue;
+        if (changes++ < MOST_LOGGED) log_source_change(log, b, n);
+    }
+    for (int64_t i = 0; i < now->count; i++) {
+        const run_source *n = &now->files[i];
+        if (role != SOURCE_ROLES && n->role != role) continue;
+        if (find_source(before, n, false) || find_source(before, n, true)) continue;
+        if (changes++ < MOST_LOGGED) log_source_change(log, NULL, n);
     }
     if (changes > MOST_LOGGED)
         log_warning(log, "%" PRId64 " more files have changed since the checkpoint was written",

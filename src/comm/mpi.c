@@ -110,6 +110,15 @@ static int late_rank(const mpi_group *g, const mpi_operation *o) {
     return NOT_WAITING;
 }
 
+/* Returns the lowest rank that this rank's first started operation waits for; NOT_WAITING if none. */
+static int own_late_rank(void) {
+    for (const mpi_group *g = mpi.groups; g; g = g->next)
+        for (const mpi_operation *o = g->queue; o; o = o->next)
+            if (o->stage != STAGE_WAITING && o->stage != STAGE_DONE && o->kind != COLLECTIVE_SEND)
+                return late_rank(g, o);
+    return NOT_WAITING;
+}
+
 /* Receives an int, which is a query or an answer. Returns false if none has arrived. */
 static bool receive_word(int rank, int tag, int *word, int *sender) {
     return receive_note(rank, tag, word, sizeof *word, sender) == OTT_OK && *sender >= 0;
@@ -120,11 +129,7 @@ static void answer_queries(void) {
     static int answer; /* so small that send_note copies it */
     int word, from;
     while (receive_word(ANY_RANK, QUERY, &word, &from)) {
-        answer = NOT_WAITING;
-        for (const mpi_group *g = mpi.groups; g && answer == NOT_WAITING; g = g->next)
-            for (const mpi_operation *o = g->queue; o && answer == NOT_WAITING; o = o->next)
-                if (o->stage != STAGE_WAITING && o->stage != STAGE_DONE && o->kind != COLLECTIVE_SEND)
-                    answer = late_rank(g, o);
+        answer = own_late_rank();
         send_note(from, ANSWER, &answer, sizeof answer);
     }
 }
@@ -228,7 +233,7 @@ static void step_group(mpi_group *g, bool *moved) {
     }
 }
 
-/* If several processes fail at the same time, the lowest rank reports. Higher ranks first wait for it. */
+/* If several processes fail at once, the lowest rank reports. Higher ranks first wait for its message. */
 static void choose_reporter(void) {
     int turns = 5 * (mpi.rank < 20 ? mpi.rank : 20);
     bool is_notified = false;

@@ -195,7 +195,8 @@ static ott_status read_elements(const writing *t, int64_t first, int64_t count, 
     TRY(device_copy_out(m->device, out, (const char *)from->data + first * size, count * size));
     cast_in_place(out, from->dtype, OTT_F32, count);
     if (p->codes) frozen_multiply(p, first, count, out);
-    for (int64_t i = 0; i < count && adds_one; i++) out[i] += 1;
+    if (adds_one)
+        for (int64_t i = 0; i < count; i++) out[i] += 1;
     hf_merge_add(&t->adapter, first, count, out);
     return OTT_OK;
 }
@@ -211,7 +212,7 @@ static ott_status append_part_rows(const writing *t, int64_t first, int64_t rows
     return OTT_OK;
 }
 
-/* head_rows: if not 0, interleaves the halves of each head: rows r and r + half become rows 2r and 2r + 1. */
+/* If head_rows > 0, interleaves the halves of each head: rows r and r + half become rows 2r and 2r + 1. */
 static ott_status append_part(const saving *s, gguf_writer *w, const source_part *part, int64_t head_rows) {
     writing t = {.s = s, .w = w, .part = part};
     bool merges = part->parameter == part->module->weight && hf_merge_applies(part->module);

@@ -243,7 +243,8 @@ ott_status tensor_set_check(const tensor_set *set, const safetensors *f) {
     int64_t known = 0;
     for (int64_t i = 0; i < set->count; i++)
         known += set->slices[i].data || safetensors_find(f, set->declared[i].name);
-    for (int64_t i = 0; i < safetensors_count(f) && known != safetensors_count(f); i++)
+    if (known == safetensors_count(f)) return OTT_OK;
+    for (int64_t i = 0; i < safetensors_count(f); i++)
         if (!tensor_set_find(set, safetensors_at(f, i)->name))
             return status_fail(OTT_ERR_SHAPE, "%s: has a tensor %s that the model does not have",
                                safetensors_path(f), safetensors_at(f, i)->name);
@@ -335,7 +336,8 @@ ott_status tensor_set_of_model(tensor_set *set, const model *m, bool without_bas
 ott_status tensor_set_of_optimizer(tensor_set *set, const model *m) {
     const optimizer_rule *rule = m->options.optimizer;
     int64_t loads = m->balance.loads.rows, number = 0;
-    int64_t most = rule ? 2 * (int64_t)m->all_parameter_count * rule->slots + loads : 0; /* 2: as above */
+    /* 2: codes and group scales of each slot */
+    int64_t most = rule ? 2 * (int64_t)m->all_parameter_count * rule->slots + loads : 0;
     TRY(tensor_set_open(set, m->device->account, most));
     for (int i = 0; rule && i < m->all_parameter_count; i++)
         if (!m->all_parameters[i]->frozen)

@@ -157,9 +157,11 @@ static ott_status write_scalars(const progress *p, int64_t step, const scalar *s
 
 #define WRITE_SCALARS(p, step, scalars) write_scalars(p, step, scalars, sizeof(scalars) / sizeof *(scalars))
 
-/* Writes the tags of the other program. The trainer has only the mean loss of all ranks, so it is also
-   global_max_loss. AutoModel writes no TensorBoard files, so its tags are the keys of its metrics. */
+/* Writes the tags of the program that metrics.log_style names. The trainer has only the mean loss of all
+   ranks, which is therefore also written as global_max_loss. AutoModel writes no TensorBoard files, so its
+   tags are the keys of its metrics. */
 static ott_status write_step_scalars(const progress *p, const reading *r) {
+    if (!p->tensorboard) return OTT_OK;
     const scalar titan[] = {
         {"loss_metrics/global_avg_loss", r->loss},
         {"loss_metrics/global_max_loss", r->loss},
@@ -188,7 +190,6 @@ static ott_status write_step_scalars(const progress *p, const reading *r) {
         {"num_tokens_per_step", (double)r->tokens},
         {"num_label_tokens", (double)r->labels},
     };
-    if (!p->tensorboard) return OTT_OK;
     switch (p->style) {
     case LOG_STYLE_KEMPNER: return WRITE_SCALARS(p, r->step, kempner);
     case LOG_STYLE_AUTOMODEL: return WRITE_SCALARS(p, r->step, automodel);

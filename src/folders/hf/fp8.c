@@ -115,6 +115,7 @@ static ott_status choose_matrices(hf_fp8 *f) {
     for (int i = 0; i < f->places->count; i++) {
         if (!hf_is_block_matrix(&f->places->items[i])) continue;
         const cast_spec *spec = as_trained ? &f->casts[i].spec : NULL;
+        /* the FP8 cast that training applies to these rows; NULL if none */
         const cast_spec *cast = spec && cast_spec_is_fp8(spec) ? spec : NULL;
         /* servers run routers in high precision */
         bool routes = f->places->items[i].module->role == ROLE_ROUTER;
@@ -226,8 +227,11 @@ static void copy_kept_scales(const hf_fp8_matrix *x, const hf_place *at) {
 
 static ott_status measure_own(const hf_fp8 *f, float *buffer) {
     for (hf_fp8_matrix *x = f->matrices; x < f->matrices + f->count; x++) {
-        if (!x->keeps_codes) TRY(hf_places_stream(f->places, x->first, false, buffer, measure_amaxes, x));
-        for (int i = x->first; x->keeps_codes && i < f->places->count; i++)
+        if (!x->keeps_codes) {
+            TRY(hf_places_stream(f->places, x->first, false, buffer, measure_amaxes, x));
+            continue;
+        }
+        for (int i = x->first; i < f->places->count; i++)
             if (strcmp(f->places->items[i].name, x->name) == 0) copy_kept_scales(x, &f->places->items[i]);
     }
     return OTT_OK;
