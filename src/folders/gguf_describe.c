@@ -3,7 +3,6 @@
 #include "folders/hf/save.h"
 #include <math.h>
 #include <stdio.h>
-#include <string.h>
 
 /* ---- architectures ---- */
 

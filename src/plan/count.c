@@ -1,7 +1,6 @@
 /* plan/count: counts and times the step that a dry run records. */
 #include "plan/count.h"
 #include "run/process_group.h"
-#include <string.h>
 
 static const struct {
     const char *name, *text;
@@ -83,8 +82,9 @@ static bool is_weight(const tensor *x) {
     return !plan_is_recorded(x->data);
 }
 
-/* A key (an address) for was_counted if the op quantizes or converts a weight, else NULL: a dry run records
-   it at each use, but a step runs it once. Casts of sharded weights run at each use: NULL. */
+/* If the op quantizes or converts a weight, returns a key (an address) for was_counted, else NULL. A dry run
+   records such an op at each use of the weight, but a step runs it once. Casts of sharded weights do run at
+   each use: NULL. */
 static const void *made_weight(const counter *c, enum op_index op, const void *args) {
     const quantize_args *q = args;
     const convert_args *v = args;
@@ -201,7 +201,7 @@ static void count_collective(void *user, const exec *cx, const group *g, const c
     clock->together = clock->together && clock->last == call->kind;
     double seconds = collective_seconds(c->machine, machine_group_along(c->request->mesh, along), call, bytes,
                                         clock->together);
-    /* Advances the clocks by the time of a collective. plan/stages times messages between pipeline stages. */
+    /* plan/stages times the messages between pipeline stages */
     if (kind != TRAFFIC_STAGES || once) {
         if (kind == TRAFFIC_GATHER || kind == TRAFFIC_REDUCE || once)
             move_bytes(clock, call->kind, seconds);

@@ -1,6 +1,5 @@
 /* folders/hf/fp8_describe: names of scales, and quantization_config. */
 #include "folders/hf/fp8.h"
-#include <string.h>
 
 ott_status hf_fp8_declare(const hf_fp8 *f, const hf_fp8_matrix *x, arena *names, const char **name, int *rank,
                           int64_t shape[2]) {
