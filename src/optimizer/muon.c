@@ -134,14 +134,14 @@ static double muon_update_factor(muon_scale how, double rows, double columns) {
 
 static ott_status apply_update(exec *cx, const optimizer_options *o, const optimizer_rows *own,
                                const tensor *update, const tensor *state) {
-    double scale_tensor = muon_update_factor(o->muon_scale, (double)matrix_rows(own->parameter),
-                                             (double)own->parameter->columns);
+    double factor = muon_update_factor(o->muon_scale, (double)matrix_rows(own->parameter),
+                                       (double)own->parameter->columns);
     tensor rows = tensor_rows(*update, own->parameter->shard.first, own->param.rows);
     if (rows.rows == 0) return OTT_OK;
     return op_muon(cx, &(muon_args){.param = &own->param,
                                     .update = &rows,
                                     .state = state,
-                                    .scale = (float)scale_tensor,
+                                    .scale = (float)factor,
                                     .weight_decay = own->weight_decay,
                                     .seed = own->seed,
                                     .first = own->first,

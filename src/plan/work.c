@@ -7,9 +7,11 @@ static bool needs_all(const cast_spec *s) {
     bool wide = block.mn == INT64_MAX || block.k == INT64_MAX;
     return cast_spec_is_fp8(s) && s->policy == AMAX_CURRENT && wide;
 }
+
 static bool needs_second_read(const quant_spec *s) {
     return needs_all(&s->rowwise) || needs_all(&s->columnwise);
 }
+
 static bool shares_copies(const quant_spec *s) {
     return cast_spec_is_fp8(&s->rowwise) && cast_spec_is_fp8(&s->columnwise) && quant_spec_shares_scales(s);
 }
@@ -193,7 +195,7 @@ work work_of(const exec *cx, enum op_index op, const void *args) {
     case OP_INDEX_quantize:
         if (needs_second_read(&a.quantize->q->spec)) w.from_host *= 2;
         break;
-    case OP_INDEX_adamw:
+    case OP_INDEX_adamw: /* quantizing reads the updated masters again */
         if (a.adamw->q && qtensor_has_codes(a.adamw->q) && dry_run_is_mapped(a.adamw->param->data) &&
             needs_second_read(&a.adamw->q->spec))
             w.from_host += tensor_traffic(a.adamw->param);

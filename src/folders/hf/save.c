@@ -237,7 +237,7 @@ static ott_status set_hf_model(const saving *s, hf_config *c) {
     c->qk_rope_head_dim = o->latent.rope_dim;
     c->v_head_dim = o->latent.value;
     if (o->has_padding && c->padding_row != o->padding) c->pad = o->padding;
-    /* Drops special tokens that are not in the model's vocabulary. The original vocabulary may be larger. */
+    /* Drop special tokens that are not in the model's vocabulary. The original vocabulary may be larger. */
     int kept = 0;
     for (int i = 0; i < c->eos_count; i++)
         if (c->eos[i] < c->vocab_size) c->eos[kept++] = c->eos[i];
@@ -398,16 +398,16 @@ typedef struct hf_readers {
 } hf_readers;
 
 static hf_readers readers_of(const saving *s) {
-    const hf_fp8 *o = &s->fp8;
-    bool is_compressed = o->method == HF_METHOD_COMPRESSED;
-    if (o->granularity == HF_SCALE_BLOCK && find_unfit(s))
+    const hf_fp8 *f = &s->fp8;
+    bool is_compressed = f->method == HF_METHOD_COMPRESSED;
+    if (f->granularity == HF_SCALE_BLOCK && find_unfit(s))
         return (hf_readers){"Ottava only, because of sizes that are not multiples of 128",
                             "vLLM, SGLang and transformers load blocks only if sizes are multiples of 128; "
                             "use compressed-tensors with granularity channel or tensor"};
     if (is_compressed)
         return (hf_readers){"vLLM, SGLang, and transformers with the Python package compressed-tensors",
                             NULL};
-    if (o->granularity == HF_SCALE_BLOCK) return (hf_readers){"vLLM, SGLang, and transformers", NULL};
+    if (f->granularity == HF_SCALE_BLOCK) return (hf_readers){"vLLM, SGLang, and transformers", NULL};
     return (hf_readers){"vLLM and SGLang, not transformers",
                         "transformers does not support the method fp8 with a scale per matrix: it stops, or "
                         "ignores the scales; use compressed-tensors"};
