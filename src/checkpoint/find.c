@@ -103,7 +103,8 @@ ott_status checkpoint_check(mem *account, const char *path) {
     return check_extra(account, path, RUN_SOURCES_NAME);
 }
 
-/* *home = where the run folder `run` has its checkpoints: checkpoint.dir of its config.toml. */
+/* *home = where the run folder `run` has its checkpoints: checkpoint.dir of its config.toml, or "checkpoints"
+   if that file cannot be read. */
 static ott_status find_home(mem *account, const char *run, char **home) {
     config *cfg = NULL;
     char path[PATH_MAX];

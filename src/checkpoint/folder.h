@@ -22,8 +22,9 @@ bool checkpoint_is_step(const char *name, int64_t *step);
 /* True if the name is "abandoned-BRANCH-step-N". */
 bool checkpoint_is_abandoned(const char *name, int64_t *branch);
 
-/* Computes the size of a file, and the contribution of range `share` of `shares` equal ranges to its CRC-32C
-   (the CRC is the XOR of all contributions). Reads in pieces into `buffer`. w: cancellation, or NULL. */
+/* *out = the size of a file, and the contribution of one range of its bytes to its CRC-32C. The file is
+   divided into `shares` equal ranges; `share` is the index of the range. The CRC is the XOR of all
+   contributions. buffer: memory for reading in pieces. w: cancellation, or NULL. */
 ott_status checkpoint_measure(const char *path, int share, int shares, void *buffer, int64_t buffer_bytes,
                               const cancellation *w, checkpoint_file *out);
 /* Reads state.json and compares the sizes of all files with it; if `contents`, also their checksums. */

@@ -20,7 +20,7 @@ ott_status checkpoint_writer_open(const model *m, const logger *log, const confi
                                   group *ranks, checkpoint_writer **out);
 /* Sets the text of sources.json for all later checkpoints; the text is borrowed. */
 void checkpoint_writer_keep_sources(checkpoint_writer *w, const char *text);
-/* Computes the maximum size of the host copy; 0 if checkpoints are written without a copy. */
+/* *bytes = the size of the host copy on this rank, if `ranks` write (NULL: one rank); 0 without a copy. */
 ott_status checkpoint_writer_staging(const model *m, const config *cfg, group *ranks, int64_t *bytes);
 /* Saves step-N as checkpoint_save does, with the run's history (NULL: none). If no thread can be started, it
    warns and waits for the write. After the write the log prints "Saved PATH", and a warning if an old

@@ -129,7 +129,8 @@ static const char *base_name(const char *path) {
     return slash ? slash + 1 : path;
 }
 
-/* Bytes of the launcher's arguments before the program's name; 0 if unknown or with several programs. */
+/* Bytes of the launcher's arguments before the program's name; 0 if the launcher is unknown or starts several
+   programs. */
 static size_t launcher_bytes(const char *words, size_t bytes, const char *program) {
     static const char *const launchers_here[] = {"mpirun", "mpiexec", "orterun", "srun"};
     size_t end = 0;

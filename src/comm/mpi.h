@@ -16,7 +16,8 @@
    ends with the process. Later calls return the same values. */
 ott_status mpi_join(int *rank, int *size);
 
-/* Sets *version to the name of the MPI library, without starting MPI. OTT_ERR_UNSUPPORTED: no plugin. */
+/* Sets *version to the MPI library's name and version, without starting MPI. OTT_ERR_UNSUPPORTED if the MPI
+   plugin cannot be opened. */
 ott_status mpi_version(const char **version);
 
 /* Opens a group of `ranks` (numbers as from mpi_join, ascending, including this process). `name` is for

@@ -33,7 +33,7 @@ struct health {
     trainer *t;
     health_options options;
     hook hook;
-    arena *memory;               /* of the arrays below */
+    arena *memory;               /* holds all arrays below except `block` */
     const model_module **layers; /* linear layers of all pipeline stages */
     int64_t layer_count;
     quant_spec *specs; /* [layers][TENSOR_COUNT] specs, valid for tensors that this rank measured */

@@ -11,7 +11,8 @@ void optimizer_schedule_moments(const optimizer_options *o, int64_t update, floa
     host_state[STEP_SQRT_CORRECTION2] = (float)sqrt(1.0 - pow((double)o->beta2, (double)update));
 }
 
-/* Defines RULE_rows, which calls the op RULE once for rows r, with initializers of its own arguments. */
+/* Defines RULE_rows, which calls op_RULE_many for all rows. The variable arguments initialize the members of
+   RULE_args that only this op has; they can use the current entry r of `rows` and the options o. */
 #define DEFINE_ROWS(rule, ...)                                                                               \
     static ott_status rule##_rows(exec *cx, const optimizer_options *o, const optimizer_rows *rows,          \
                                   int count, const tensor *state) {                                          \

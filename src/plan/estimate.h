@@ -23,7 +23,7 @@ ott_status estimate_run(const count_request *r, estimate *out);
 /* Peak FLOP/s used for MFU: dense bf16, as in torchtitan; measured fp32 for an fp32 run on this machine. */
 double estimate_peak(const machine *m, const config *cfg);
 
-/* Suggests settings for a run that does not fit in memory or needs more in FP8 than in bf16. */
+/* Suggested settings for a run that does not fit in memory or needs more in FP8 than in bf16. */
 typedef struct advice {
     str suggestions; /* text of memory_check_suggest; empty if the run fits */
     memory_check_fp8 fp8;

@@ -15,8 +15,9 @@ typedef struct plan_options {
 } plan_options;
 
 void plan_options_init(plan_options *options);
-/* Writes the plan of a configuration, without opening data and tokenizer. Errors as of `ottava train`, but
-   too little memory only sets *fits = false and adds settings that would help. */
+/* Writes the plan of a configuration, without opening data and tokenizer. Has the same errors as `ottava
+   train`, except that a run may need too much memory: then *fits = false, and the plan lists settings that
+   would help. */
 ott_status plan_run(ott_context *context, ott_config *configuration, const plan_options *options,
                     ott_text_fn write, void *user, bool *fits);
 

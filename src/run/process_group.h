@@ -43,7 +43,8 @@ typedef struct process_group {
 } process_group;
 
 /* Joins the ranks that a launcher started, or makes a group of one rank. Sets rank, size, local_rank,
-   local_ranks, threads and log. Only process_group_open allows communication. Do not move *pg. */
+   local_ranks, threads and log. Ranks can communicate only after process_group_open. Do not move *pg
+   afterwards. `log` is borrowed. */
 ott_status process_group_join(mem *account, const logger *log, const config *cfg, process_group *pg);
 /* Arranges the ranks in a mesh by distributed.*. Sets the values of cfg that depend on the number of ranks;
    distributed.fit may change the mesh's sizes. Errors are collected (config_collect): pg->mesh is valid only
@@ -69,7 +70,7 @@ bool process_group_saves_checkpoints(const process_group *pg);
 ott_status process_group_any(process_group *pg, bool *flag);
 /* *rank = the lowest rank on which flag is set; -1 if flag is set on no rank. */
 ott_status process_group_first_rank(process_group *pg, bool flag, int *rank);
-/* Broadcast rank 0's data or text to all ranks. Every rank sets text->account; other texts are replaced. */
+/* Broadcast rank 0's data[bytes] or text to all ranks. The caller sets text->account on every rank. */
 ott_status process_group_broadcast(process_group *pg, void *data, int64_t bytes);
 ott_status process_group_broadcast_text(process_group *pg, str *text);
 /* Compares each rank's configuration with rank 0's. If it differs, the rank returns OTT_ERR_CONFIG; the

@@ -19,8 +19,8 @@ typedef struct resume_point {
    if there is a checkpoint, else a start from scratch. Close *out with resume_close, even on failure. */
 ott_status resume_find(const logger *log, const config *cfg, const run_folder *folder, resume_point *out);
 void resume_close(mem *account, resume_point *p);
-/* Reads the configuration of the resumed run before the run's folder is opened; *out = NULL if there is
-   none (resume_find reports errors). Close *out with config_close. */
+/* Reads the configuration of the resumed run, before the run's folder is opened. *out = NULL if no run is
+   resumed or the checkpoint cannot be read; resume_find reports the error. Close *out with config_close. */
 ott_status resume_config(mem *account, const config *cfg, config **out);
 /* Loads the checkpoint, if any. Logs its path and step, and the changed keys that can affect the losses. */
 ott_status resume_load(trainer *t, const config *cfg, const resume_point *p);

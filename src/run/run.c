@@ -61,7 +61,8 @@ static checkpointing checkpointing_from(const config *cfg) {
     }
 }
 
-/* Tokens per chunk of the loss: without chunks, all tokens of a micro-batch or of a batch of evaluation. */
+/* Tokens per chunk of the loss. Without chunks: the tokens of a micro-batch or of a batch of evaluation,
+   whichever has more. */
 static int64_t chunk_from(const config *cfg) {
     enum { DEFAULT_CHUNK = 4096 }; /* if train.ce_chunk_size is 0 */
     if (cfg->train.loss_fn != LOSS_CHUNKED_CROSS_ENTROPY)

@@ -40,11 +40,11 @@ SIMD v16 moment16_expanded(v16 x, const moment_scale *s) {
     return v16_select(v16_lt(magnitude, v16_set1(FLT_MIN)), v16_zero(), moment16_signed(y, x));
 }
 
-/* Moment 1 or moment 2 of a group, after the update. */
+/* Moment 1 or moment 2 of a group. */
 typedef struct moment_group {
-    float x[MOMENT_GROUP];
-    v16 largest; /* largest magnitude in each lane */
-    v16i least;  /* largest value of 0x7fffffff - bits of a normal magnitude, in each lane; 0: none yet */
+    float x[MOMENT_GROUP]; /* updated in place; largest, least: measured after the update */
+    v16 largest;           /* largest magnitude in each lane */
+    v16i least; /* largest value of 0x7fffffff - bits of a normal magnitude, in each lane; 0: none yet */
 } moment_group;
 
 SIMD void measure_moment(moment_group *g, int64_t at) {

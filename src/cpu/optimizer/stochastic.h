@@ -1,5 +1,6 @@
 /*
- * cpu/optimizer/stochastic: stochastic rounding (tensor/rules/stochastic.h) of 16 consecutive elements.
+ * cpu/optimizer/stochastic: stochastic rounding (tensor/rules/stochastic.h) of 16 consecutive elements, and
+ * helpers that the optimizer ops share.
  */
 #ifndef CPU_OPTIMIZER_STOCHASTIC_H
 #define CPU_OPTIMIZER_STOCHASTIC_H
