@@ -7,7 +7,7 @@
 
 #include "fp8/cast.h"
 
-typedef enum simd_unary { SIMD_EXP, SIMD_SQRT, SIMD_ROUND, SIMD_ABS, SIMD_NEG, SIMD_UNARY_COUNT } simd_unary;
+typedef enum simd_unary { SIMD_EXP, SIMD_LOG, SIMD_ROUND, SIMD_ABS, SIMD_NEG, SIMD_UNARY_COUNT } simd_unary;
 typedef enum simd_binary {
     SIMD_ADD,
     SIMD_SUB,
@@ -21,7 +21,7 @@ typedef enum simd_binary {
     SIMD_SELECT_EQ,
     SIMD_BINARY_COUNT
 } simd_binary;
-typedef enum simd_ternary { SIMD_FMA, SIMD_FNMA, SIMD_FMS, SIMD_TERNARY_COUNT } simd_ternary;
+typedef enum simd_ternary { SIMD_FMA, SIMD_FNMA, SIMD_TERNARY_COUNT } simd_ternary;
 typedef enum simd_fold { SIMD_FOLD_SUM, SIMD_FOLD_MAX, SIMD_FOLD_AMAX, SIMD_FOLD_COUNT } simd_fold;
 
 typedef struct simd_probe {

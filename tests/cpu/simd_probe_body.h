@@ -9,7 +9,7 @@ static void probe_unary(simd_unary f, const float *p, float *y) {
     v16 x = v16_load(p);
     switch (f) {
     case SIMD_EXP: x = v16_exp(x); break;
-    case SIMD_SQRT: x = v16_sqrt(x); break;
+    case SIMD_LOG: x = v16_log(x); break;
     case SIMD_ROUND: x = v16_round(x); break;
     case SIMD_ABS: x = v16_abs(x); break;
     case SIMD_NEG: x = v16_neg(x); break;
@@ -42,7 +42,7 @@ static void probe_binary(simd_binary f, const float *p, const float *q, float *y
 
 static void probe_ternary(simd_ternary f, const float *p, const float *q, const float *s, float *y) {
     v16 a = v16_load(p), b = v16_load(q), c = v16_load(s);
-    v16_store(y, f == SIMD_FMA ? v16_fma(a, b, c) : f == SIMD_FNMA ? v16_fnma(a, b, c) : v16_fms(a, b, c));
+    v16_store(y, f == SIMD_FMA ? v16_fma(a, b, c) : v16_fnma(a, b, c));
 }
 
 static float probe_fold(simd_fold f, const float *p) {

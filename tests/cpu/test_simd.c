@@ -46,7 +46,7 @@ static void assert_same(const simd_probe *p, const char *what, float found, floa
 static float unary(simd_unary f, float x) {
     switch (f) {
     case SIMD_EXP: return fmath_exp(x);
-    case SIMD_SQRT: return sqrtf(x);
+    case SIMD_LOG: return fmath_log(x);
     case SIMD_ROUND: return rintf(x);
     case SIMD_ABS: return fabsf(x);
     case SIMD_NEG: return -x;
@@ -78,7 +78,7 @@ static float binary(simd_binary f, float a, float b) {
 }
 
 static float ternary(simd_ternary f, float a, float b, float c) {
-    return f == SIMD_FMA ? fmaf(a, b, c) : f == SIMD_FNMA ? fmaf(-a, b, c) : fmaf(a, b, -c);
+    return fmaf(f == SIMD_FMA ? a : -a, b, c);
 }
 
 static void arithmetic_is_ieee(void **state) {

@@ -83,9 +83,6 @@ SIMD_PRIMITIVE float32x4_t neon_fma(float32x4_t x, float32x4_t y, float32x4_t z)
 SIMD_PRIMITIVE float32x4_t neon_fnma(float32x4_t x, float32x4_t y, float32x4_t z) {
     return vfmsq_f32(z, x, y);
 }
-SIMD_PRIMITIVE float32x4_t neon_fms(float32x4_t x, float32x4_t y, float32x4_t z) {
-    return vfmaq_f32(vnegq_f32(z), x, y);
-}
 /* NEON's max and min differ from v16_max and v16_min for NaN, and treat -0 as smaller than 0. */
 SIMD_PRIMITIVE float32x4_t neon_max(float32x4_t x, float32x4_t y) {
     return vbslq_f32(vcgtq_f32(x, y), x, y);
@@ -125,10 +122,8 @@ V16_BINARY(v16, v16_add, v16, vaddq_f32)
 V16_BINARY(v16, v16_sub, v16, vsubq_f32)
 V16_BINARY(v16, v16_mul, v16, vmulq_f32)
 V16_BINARY(v16, v16_div, v16, vdivq_f32)
-V16_UNARY(v16, v16_sqrt, v16, vsqrtq_f32)
 V16_TERNARY(v16, v16_fma, v16, neon_fma)
 V16_TERNARY(v16, v16_fnma, v16, neon_fnma)
-V16_TERNARY(v16, v16_fms, v16, neon_fms)
 V16_BINARY(v16, v16_max, v16, neon_max)
 V16_BINARY(v16, v16_min, v16, neon_min)
 V16_UNARY(v16, v16_round, v16, vrndnq_f32)

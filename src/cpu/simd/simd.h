@@ -8,8 +8,8 @@
  *
  * Each level's header defines these functions (the prefix v16_ is written once in a line):
  *   v16_zero set1 load load_n store store_n   load_n and store_n: only lanes [0, n); load_n: 0 in the others
- *   v16_add sub mul div sqrt              IEEE, rounded to nearest even
- *   v16_fma(a,b,c) fnma fms               a*b+c, -(a*b)+c and a*b-c; each result is rounded once
+ *   v16_add sub mul div                   IEEE, rounded to nearest even
+ *   v16_fma(a,b,c) fnma                   a*b+c and -(a*b)+c; each result is rounded once
  *   v16_max(a,b) min(a,b)                 a > b ? a : b, and a < b ? a : b; b if a or b is NaN
  *   v16_round                             to the nearest integer, ties to even
  *   v16_bits from_bits to_int (truncates) from_int
