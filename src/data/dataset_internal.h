@@ -1,6 +1,6 @@
-/* data/dataset_internal: structures shared by the files dataset*.c. A dataset has two tables of functions:
-   its token_source reads tokens, and its row_source makes rows from tokens. So a new kind of token file needs
-   only a token_source. A mixture has its own row_source. */
+/* data/dataset_internal: structures and functions that the files of src/data share. A dataset has two tables
+   of functions: its token_source reads tokens, and its row_source makes rows from tokens. So a new kind of
+   token file needs only a token_source. A mixture has its own row_source. */
 #ifndef DATA_DATASET_INTERNAL_H
 #define DATA_DATASET_INTERNAL_H
 
@@ -52,6 +52,20 @@ ott_status dataset_draw(const dataset *d, uint64_t seed, int64_t number, dataset
 ott_status dataset_name_files(dataset *d, const dataset_source *s);
 /* OTT_ERR_ARGUMENT unless 0 <= from_share < to_share <= 1. */
 ott_status dataset_check_share(const dataset_source *s);
+
+/* Returns how many of `count` ascending numbers are below `limit`. stride: bytes from one to the next. */
+static inline int64_t dataset_lower_bound(const int64_t *first, int64_t stride, int64_t count,
+                                          int64_t limit) {
+    int64_t low = 0, high = count;
+    while (low < high) {
+        int64_t middle = low + (high - low) / 2;
+        if (*(const int64_t *)((const char *)first + middle * stride) < limit)
+            low = middle + 1;
+        else
+            high = middle;
+    }
+    return low;
+}
 
 /* ---- text files (dataset_bytes.c) ---- */
 

@@ -1,6 +1,5 @@
 /* data/dataset_rows: makes rows: windows of running text, and samples, one per row or packed. */
 #include "data/dataset_internal.h"
-#include "base/text/number.h"
 #include <inttypes.h>
 #include <string.h>
 
@@ -28,7 +27,7 @@ static bool ends_document(const dataset *d, const dataset_row *row, int64_t firs
 
 static void place_apart(const dataset *d, int64_t first, dataset_row *row) {
     int64_t length = d->row_options.length, next = 0;
-    if (d->begin) next = number_lower_bound(d->begin, sizeof *d->begin, d->documents, first + 1);
+    if (d->begin) next = dataset_lower_bound(d->begin, sizeof *d->begin, d->documents, first + 1);
     row->documents = row->labels = 0;
     row->start[0] = 0;
     for (int64_t i = 0; i < length; i++) {

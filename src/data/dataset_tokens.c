@@ -1,7 +1,6 @@
 /* data/dataset_tokens: datasets of token files, which are read window by window. */
 #include "base/file/file.h"
 #include "base/little.h"
-#include "base/text/number.h"
 #include "data/dataset_internal.h"
 #include "data/token_file.h"
 #include <inttypes.h>
@@ -98,7 +97,7 @@ static ott_status read_shard(const dataset *d, const shard *s, int64_t at, int64
 
 /* Returns the shard that contains token `at`, counted over all shards. */
 static const shard *find_shard(const shards *all, int64_t at) {
-    int64_t after = number_lower_bound(&all->shard->before, sizeof(shard), all->count, at + 1);
+    int64_t after = dataset_lower_bound(&all->shard->before, sizeof(shard), all->count, at + 1);
     return &all->shard[after - 1];
 }
 

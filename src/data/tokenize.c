@@ -3,6 +3,7 @@
 #include "base/json/json_member.h"
 #include "base/json/json_text.h"
 #include "data/jsonl/chat_row.h"
+#include "data/jsonl/row_text.h"
 #include "data/ends.h"
 #include <inttypes.h>
 #include <string.h>
@@ -117,7 +118,7 @@ static ott_status render_line(line_stream *s, const char *line, int64_t bytes) {
     json_t *object;
     chat_conversation conversation;
     s->ids.count = 0;
-    TRY(json_row_object(line, bytes, "line", &object));
+    TRY(data_row_object((text_view){line, bytes}, "line", &object));
     ott_status status = chat_row_read(object, &conversation);
     if (status == OTT_OK) {
         status = show_conversation(s, &conversation);

@@ -6,7 +6,7 @@
 #include "base/json/json_member.h"
 #include "base/json/json_text.h"
 #include "base/pool.h"
-#include "base/text/number.h"
+#include "data/dataset_internal.h"
 #include "data/ends.h"
 #include "data/jsonl/row_text.h"
 #include "data/tokenize.h"
@@ -94,7 +94,7 @@ static int64_t first_of(const corpus_job *j, int thread) {
     if (thread == 0 || j->count == 0) return 0;
     const document *last = &j->documents[j->count - 1];
     int64_t mark = (last->begin + last->bytes) / j->threads * thread;
-    return number_lower_bound(&j->documents->begin, sizeof *j->documents, j->count, mark);
+    return dataset_lower_bound(&j->documents->begin, sizeof *j->documents, j->count, mark);
 }
 
 static void tokenize_share(void *argument, int thread, int threads) {

@@ -1,6 +1,5 @@
 /* base/json/json_text: parses JSON, and checks its grammar without allocating memory. */
 #include "base/json/json_text.h"
-#include "base/json/json_member.h"
 #include <stdlib.h>
 #include <string.h>
 
@@ -159,18 +158,6 @@ ott_status json_row_parse(const char *text, int64_t bytes, json_t **out, json_er
     ott_status status = json_text_parse(wide, widen_integers(text, bytes, wide), flags, out, error);
     free(wide);
     return status;
-}
-
-ott_status json_row_object(const char *text, int64_t bytes, const char *unit, json_t **out) {
-    json_error_t error;
-    TRY(json_row_parse(text, bytes, out, &error));
-    if (!*out)
-        return status_fail(OTT_ERR_FORMAT, "is not JSON: %s at byte %d of the %s", error.text, error.position,
-                           unit);
-    if (json_is_object(*out)) return OTT_OK;
-    ott_status status = status_fail(OTT_ERR_FORMAT, "is %s, not a JSON object", json_kind_name(*out));
-    json_decref(*out);
-    return *out = NULL, status;
 }
 
 bool json_text_is_blank(const char *text, int64_t bytes) {

@@ -13,8 +13,6 @@ ott_status json_text_parse(const char *text, int64_t bytes, size_t flags, json_t
 /* Like json_text_parse, for a row of data: refuses duplicate members, allows NUL bytes in strings, and
    converts integers that do not fit in 64 bits to floating-point numbers. */
 ott_status json_row_parse(const char *text, int64_t bytes, json_t **out, json_error_t *error);
-/* Reads a row that must be a JSON object; release with json_decref. unit: "row" or "line", for messages. */
-ott_status json_row_object(const char *text, int64_t bytes, const char *unit, json_t **out);
 /* True if text is one valid JSON value, nested no deeper than jansson allows. Allocates nothing. */
 bool json_text_is_valid(const char *text, int64_t bytes);
 /* True if text is empty or white space. */

@@ -36,15 +36,3 @@ int number_compare(const void *a, const void *b) {
     double x = *(const double *)a, y = *(const double *)b;
     return (x > y) - (x < y);
 }
-
-int64_t number_lower_bound(const int64_t *first, int64_t stride, int64_t count, int64_t limit) {
-    int64_t low = 0, high = count;
-    while (low < high) {
-        int64_t middle = low + (high - low) / 2;
-        if (*(const int64_t *)((const char *)first + middle * stride) < limit)
-            low = middle + 1;
-        else
-            high = middle;
-    }
-    return low;
-}

@@ -2,8 +2,6 @@
 #ifndef BASE_TEXT_NUMBER_H
 #define BASE_TEXT_NUMBER_H
 
-#include <stdint.h>
-
 /* Writes the shortest decimal number that reads back as the same double. NaN and infinity become "null",
    because JSON has neither. Returns out. */
 const char *number_json(double x, char out[32]);
@@ -14,7 +12,5 @@ const char *number_metric(double x, char out[32]);
 /* Like printf's %.*g, but always with a decimal point. Returns out. */
 const char *number_digits(double x, int digits, char out[32]);
 int number_compare(const void *a, const void *b); /* compares two doubles, for qsort */
-/* Returns how many of `count` ascending numbers are below `limit`. stride: bytes from one to the next. */
-int64_t number_lower_bound(const int64_t *first, int64_t stride, int64_t count, int64_t limit);
 
 #endif

@@ -237,7 +237,7 @@ static ott_status add_conversation(row_reader *r, const json_t *object) {
 
 static ott_status read_jsonl_row(row_reader *r, text_view text) {
     json_t *object;
-    TRY(json_row_object(text.at, text.bytes, "row", &object));
+    TRY(data_row_object(text, "row", &object));
     ott_status status = r->add(r, object);
     json_decref(object);
     return status;

@@ -1,5 +1,6 @@
-/* data/jsonl/row_text: finds the rows in a text. */
+/* data/jsonl/row_text: finds the rows in a text, and parses a row. */
 #include "data/jsonl/row_text.h"
+#include "base/json/json_member.h"
 #include "base/json/json_text.h"
 
 static bool is_json_space(char c) {
@@ -103,4 +104,16 @@ static ott_status next_element(data_rows *r, text_view *out) {
 
 ott_status data_rows_next(data_rows *r, text_view *out) {
     return r->array ? next_element(r, out) : next_text_line(r, out);
+}
+
+ott_status data_row_object(text_view row, const char *unit, json_t **out) {
+    json_error_t error;
+    TRY(json_row_parse(row.at, row.bytes, out, &error));
+    if (!*out)
+        return status_fail(OTT_ERR_FORMAT, "is not JSON: %s at byte %d of the %s", error.text, error.position,
+                           unit);
+    if (json_is_object(*out)) return OTT_OK;
+    ott_status status = status_fail(OTT_ERR_FORMAT, "is %s, not a JSON object", json_kind_name(*out));
+    json_decref(*out);
+    return *out = NULL, status;
 }

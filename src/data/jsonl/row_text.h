@@ -1,10 +1,11 @@
-/* data/jsonl/row_text: splits a file into rows: a JSON object on each line, or one array. */
+/* data/jsonl/row_text: splits a file into rows, a JSON object on each line or one array, and parses a row. */
 #ifndef DATA_ROW_TEXT_H
 #define DATA_ROW_TEXT_H
 
 #include "base/mem.h"
 #include "base/cancellation.h"
 #include "tokenizer/text/text.h"
+#include <jansson.h>
 
 typedef struct data_rows {
     const char *at, *end;
@@ -18,5 +19,7 @@ data_rows data_rows_begin(const char *text, int64_t bytes);
 /* Returns the text of the next row that is not blank, borrowed and unparsed; .at is NULL after the last row.
    OTT_ERR_FORMAT: the array has no end, or text follows it. */
 ott_status data_rows_next(data_rows *r, text_view *out);
+/* Parses a row that must be a JSON object; release with json_decref. unit: "row" or "line", for messages. */
+ott_status data_row_object(text_view row, const char *unit, json_t **out);
 
 #endif
