@@ -142,31 +142,31 @@ static void print_result_json(eval_request *r, const ott_eval_result *e) {
     char line[96];
     snprintf(line, sizeof line, "{\"task\": \"%s\"", tasks[r->options.task]);
     output_text(r->out, line);
-#define X(member) json_number(r, #member, (double)e->member)
-    X(items);
-    X(total);
-    X(tokens);
-    X(truncated);
-    X(window);
-    X(batch);
+#define NUMBER(member) json_number(r, #member, (double)e->member)
+    NUMBER(items);
+    NUMBER(total);
+    NUMBER(tokens);
+    NUMBER(truncated);
+    NUMBER(window);
+    NUMBER(batch);
     output_text(r->out, e->bos ? ", \"bos\": true" : ", \"bos\": false");
-    X(acc);
-    X(acc_stderr);
-    X(acc_norm);
-    X(acc_norm_stderr);
-    X(acc_llmc);
-    X(acc_llmc_stderr);
-    X(loss);
-    X(perplexity);
-    X(bits_per_byte);
-    X(kl_max);
-    X(kl_mean);
-    X(cosine);
+    NUMBER(acc);
+    NUMBER(acc_stderr);
+    NUMBER(acc_norm);
+    NUMBER(acc_norm_stderr);
+    NUMBER(acc_llmc);
+    NUMBER(acc_llmc_stderr);
+    NUMBER(loss);
+    NUMBER(perplexity);
+    NUMBER(bits_per_byte);
+    NUMBER(kl_max);
+    NUMBER(kl_mean);
+    NUMBER(cosine);
     json_number(r, "top1_agreement", e->agreement);
-    X(gemms);
-    X(fp8_gemms);
-    X(seconds);
-#undef X
+    NUMBER(gemms);
+    NUMBER(fp8_gemms);
+    NUMBER(seconds);
+#undef NUMBER
     output_text(r->out, e->passed ? ", \"passed\": true" : ", \"passed\": false");
     if (r->options.task == OTT_EVAL_COMPARE) json_missed(r, e);
     output_text(r->out, "}\n");

@@ -43,6 +43,7 @@ static void show_step(void *user, const ott_progress *p) {
     output_live(&t->out, line);
 }
 
+/* Shows the progress within a long step. */
 static void show_work(void *user, const ott_work *w) {
     training *t = user;
     char line[160], step[40] = "first step", left[32];
@@ -108,6 +109,7 @@ static bool asks_for_help(int argc, char **argv, const char **about) {
     return false;
 }
 
+/* Returns the exit code, which shows whether the run is complete. */
 static int end_code(const training *t) {
     if (t->complete) return CLI_DONE;
     if (cli_stop_signal()) return CLI_SIGNAL + cli_stop_signal();
