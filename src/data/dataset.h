@@ -55,18 +55,23 @@ typedef enum dataset_row_kind {
     ROWS_MESSAGES,
     ROWS_ALPACA
 } dataset_row_kind;
-/* Opens files with a JSON object on each line. from_share and to_share are fractions of the objects. Errors
-   name file, line and field. ROWS_OTHER: with prompt_field and completion_field, rows are samples with loss
-   on the completion. Otherwise they are running text of the documents in text_field. ROWS_HELLASWAG:
-   HellaSwag's raw rows as samples, with the same tokens as NeMo AutoModel. ROWS_SQUAD, ROWS_INSTRUCTION:
-   context, question and answer as samples. Tokens are those of AutoModel without a chat template. Prompt and
-   answer are tokenized as one text. If the prompt alone has n tokens, the first n carry no loss. The
-   tokenizer's EOS ends the sample. SQuAD's text is "Context: C Question: Q Answer: " and the first of
-   answers.text. An instruction's text is context_field and prompt_field (either may be ""), each followed by
-   a space, and completion_field. ROWS_MESSAGES, ROWS_ALPACA: conversations as samples, rendered with the
-   tokenizer's chat template (tokenizer/chat.h), with loss only on assistant turns. Rows are messages (role
-   and content), ShareGPT's conversations (from and value), or Alpaca's instruction, input and output. */
+/*
+ * Opens files with a JSON object on each line. from_share and to_share are fractions of the objects. Errors
+ * name file, line and field. Kinds of rows:
+ * - ROWS_OTHER: with prompt_field and completion_field, rows are samples with loss on the completion.
+ *   Otherwise they are running text of the documents in text_field.
+ * - ROWS_HELLASWAG: HellaSwag's raw rows as samples, with the same tokens as NeMo AutoModel.
+ * - ROWS_SQUAD, ROWS_INSTRUCTION: context, question and answer as samples. Tokens are those of AutoModel
+ *   without a chat template. Prompt and answer are tokenized as one text. If the prompt alone has n tokens,
+ *   the first n carry no loss. The tokenizer's EOS ends the sample. SQuAD's text is
+ *   "Context: C Question: Q Answer: " and the first of answers.text. An instruction's text is context_field
+ *   and prompt_field (either may be ""), each followed by a space, and completion_field.
+ * - ROWS_MESSAGES, ROWS_ALPACA: conversations as samples, rendered with the tokenizer's chat template
+ *   (tokenizer/chat.h), with loss only on assistant turns. Rows are messages (role and content), ShareGPT's
+ *   conversations (from and value), or Alpaca's instruction, input and output. Both kinds read all three.
+ */
 ott_status dataset_open_rows(mem *account, const dataset_source *s, dataset_row_kind kind, dataset **out);
+/* Finds the kind of a file's first row. */
 ott_status dataset_first_row(mem *account, const char *path, dataset_row_kind *out);
 /* Opens token files: llm.c's .bin (20240520, 20240801), modded-nanogpt's (278895051), Megatron's .bin with
    its .idx, NumPy's one-dimensional .npy, and .bin without a header (uint32, or uint16 if the size is no

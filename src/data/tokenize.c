@@ -236,7 +236,7 @@ static ott_status take_piece(line_stream *s, const char *text, int64_t bytes) {
 }
 
 /* Decodes the ids of an incomplete line. The last id stays in s->held: digits of it may follow. */
-static ott_status decode_what_is_there(line_stream *s) {
+static ott_status decode_complete_ids(line_stream *s) {
     if (!s->options->decode || s->options->jsonl || s->held.length == 0) return OTT_OK;
     int64_t complete = s->held.length;
     while (complete > 0 && !is_blank(s->held.text[complete - 1])) complete--;
@@ -252,7 +252,7 @@ static ott_status read_lines(line_stream *s) {
     int64_t got;
     while ((got = s->read(s->read_user, buffer, sizeof buffer)) > 0 && got <= (int64_t)sizeof buffer) {
         ott_status status = take_piece(s, buffer, got);
-        if (status == OTT_OK) status = decode_what_is_there(s);
+        if (status == OTT_OK) status = decode_complete_ids(s);
         flush_line(s); /* writes earlier output before returning an error */
         TRY(status);
         TRY(str_finish(&s->out));
