@@ -92,6 +92,7 @@ static void gate_wake(gate *g) {
 }
 #endif
 
+/* Returns when the count is no longer `old`. */
 static void gate_wait(gate *g, uint32_t old, int spins) {
     for (; spins > 0; spins--) {
         if (atomic_load_explicit(&g->count, memory_order_acquire) != old) return;

@@ -35,6 +35,7 @@ static ott_status run_token(bench *b, void *state) {
     return model_cache_extend(s->cache, &token, 1, s->logits);
 }
 
+/* Opens the model as `ottava generate` does. */
 static ott_status open_generator(bench *b, const char *precision, generator *s) {
     const char *preset = b->options->preset ? b->options->preset : "124M";
     char length[32];

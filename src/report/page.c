@@ -78,6 +78,7 @@ static ott_status append_curves(const report *r, int row, str *out) {
     return OTT_OK;
 }
 
+/* Appends the full verdict, or the differences that prevent one. */
 static ott_status append_note(const report *r, int row, str *out) {
     const char *differs = r->rows[row].differs;
     str note = {.account = r->account};

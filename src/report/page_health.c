@@ -92,6 +92,7 @@ static void append_json_number(const char *key, double value, str *out) {
     str_append(out, isfinite(value) ? number_digits(value, 6, text) : "null");
 }
 
+/* Appends the members of a metrics_use as JSON, without its module and step. */
 static void append_use_json(const metrics_use *use, str *out) {
     json_write_text(out, "tensor", use->tensor);
     json_write_text(out, "gemm", use->gemm);

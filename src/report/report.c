@@ -210,8 +210,8 @@ static ott_status read_run_folder(report *r, const char *folder, report_run_data
     };
     const char *metrics, *summary;
     TRY(arena_strdup(r->texts, folder, &run->folder));
-    TRY(arena_printf(r->texts, &metrics, "%s/%s", folder, "metrics.jsonl"));
-    TRY(arena_printf(r->texts, &summary, "%s/%s", folder, "summary.json"));
+    TRY(arena_printf(r->texts, &metrics, "%s/metrics.jsonl", folder));
+    TRY(arena_printf(r->texts, &summary, "%s/summary.json", folder));
     bool has_metrics = file_exists(metrics), has_summary = file_exists(summary);
     if (!has_metrics && !has_summary)
         return status_fail(OTT_ERR_NOT_FOUND,

@@ -80,6 +80,7 @@ out:
     return status;
 }
 
+/* Reads a header and closes the file: at most SHARDS_OPEN_MOST files stay open. */
 static ott_status open_header(shards *s, shard_file *f) {
     const char *path;
     TRY(arena_printf(s->texts, &path, "%s%s", s->folder, f->name));

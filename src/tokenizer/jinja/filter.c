@@ -129,6 +129,7 @@ static ott_status ignore_case(jinja_work *w, const jinja_value *v, jinja_value *
     return jinja_method(w, (text_view){"lower", 5}, v, &none, out, &found);
 }
 
+/* Keeps the first of equal elements. */
 static ott_status filter_unique(jinja_work *w, const jinja_call *c, jinja_value *out) {
     jinja_list *l;
     jinja_value seen, key;

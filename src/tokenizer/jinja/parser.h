@@ -32,7 +32,7 @@ ott_status expression_list(parser *p, const char *end, ott_status (*element)(par
                            jinja_node **list);
 /* Parses a filter of `operand`, after "|". */
 ott_status expression_filter(parser *p, jinja_node *operand, jinja_node **out);
-/* Parses operands of `or`, or of `and`. */
+/* Parses operands that are joined by "or", or by "and" if `or` is false. */
 ott_status expression_logic(parser *p, bool or, jinja_node **out);
 /* Parses an expression, or expressions separated by commas, which are a tuple. */
 ott_status expression_tuple(parser *p, jinja_node **out);

@@ -32,6 +32,7 @@ static ott_status evaluate_arguments(rendering *r, const jinja_node *list, jinja
     return OTT_OK;
 }
 
+/* Runs statements and returns their output as a string. */
 static ott_status capture(rendering *r, const jinja_node *list, jinja_value *out) {
     str text = {.account = r->work.account}, *before = r->out;
     jinja_spans *generation = r->generation;
