@@ -212,16 +212,21 @@ static ott_status append_part_rows(const writing *t, int64_t first, int64_t rows
     return OTT_OK;
 }
 
-/* If head_rows > 0, interleaves the halves of each head: rows r and r + half become rows 2r and 2r + 1. */
+/* Interleaves the halves of each head: rows r and r + half become rows 2r and 2r + 1. */
+static ott_status append_reordered(const writing *t, int64_t head_rows) {
+    for (int64_t row = 0; row < t->part->rows; row++) {
+        int64_t within = row % head_rows;
+        TRY(append_part_rows(t, row - within + within / 2 + within % 2 * (head_rows / 2), 1));
+    }
+    return OTT_OK;
+}
+
 static ott_status append_part(const saving *s, gguf_writer *w, const source_part *part, int64_t head_rows) {
     writing t = {.s = s, .w = w, .part = part};
     bool merges = part->parameter == part->module->weight && hf_merge_applies(part->module);
     ott_status status = merges ? hf_merge_open(s->m->device, part->module, &t.adapter) : OTT_OK;
-    if (status == OTT_OK && head_rows == 0) status = append_part_rows(&t, 0, part->rows);
-    for (int64_t row = 0; head_rows > 0 && row < part->rows && status == OTT_OK; row++) {
-        int64_t within = row % head_rows;
-        status = append_part_rows(&t, row - within + within / 2 + within % 2 * (head_rows / 2), 1);
-    }
+    if (status == OTT_OK)
+        status = head_rows > 0 ? append_reordered(&t, head_rows) : append_part_rows(&t, 0, part->rows);
     if (merges) hf_merge_close(&t.adapter);
     return status;
 }

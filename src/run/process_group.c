@@ -59,11 +59,11 @@ static ott_status arrange_mesh(process_group *pg, config *cfg) {
 }
 
 ott_status process_group_make_mesh(process_group *pg, config *cfg) {
-    bool is_logged = pg->size == 1 || cfg->metrics.log_rank < pg->size;
-    TRY(config_collect(
-        cfg, is_logged ? OTT_OK
-                       : status_fail(OTT_ERR_CONFIG, "%s: the run has %d ranks: give 0 to %d, or -1 for all",
-                                     config_where(cfg, "metrics.log_rank"), pg->size, pg->size - 1)));
+    ott_status status = OTT_OK;
+    if (pg->size > 1 && cfg->metrics.log_rank >= pg->size)
+        status = status_fail(OTT_ERR_CONFIG, "%s: the run has %d ranks: give 0 to %d, or -1 for all",
+                             config_where(cfg, "metrics.log_rank"), pg->size, pg->size - 1);
+    TRY(config_collect(cfg, status));
     return config_collect(cfg, arrange_mesh(pg, cfg));
 }
 
