@@ -153,7 +153,7 @@ ott_status checkpoint_writer_save(checkpoint_writer *w, const char *recipe_name,
     w->in_flight = true;
     w->done = w->on_thread = false;
     if (overlaps) start_thread(w);
-    if (!w->on_thread) write_snapshot(w);
+    if (!w->on_thread) write_snapshot(w); /* also if no thread could be started */
     return overlaps ? OTT_OK : checkpoint_writer_wait(w);
 }
 
