@@ -2,7 +2,6 @@
  * Tests the detection of launchers by their environment variables. Without MPI, a process that is one of
  * several is refused. A single process is not refused.
  */
-#define _GNU_SOURCE
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
