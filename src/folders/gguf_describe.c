@@ -175,10 +175,6 @@ static void describe_shape(describing *d) {
     put_own_count(d, "attention.value_length", o->head_dim);
     put_own_real(d, centers ? "attention.layer_norm_epsilon" : "attention.layer_norm_rms_epsilon",
                  (double)o->norm_epsilon);
-    if (!d->arch->windows || o->window == 0) return;
-    put_own_count(d, "attention.sliding_window", o->window);
-    put_own_count(d, "attention.sliding_window_pattern", o->full_attention_every);
-    if (o->local_theta > 0) put_own_real(d, "rope.freq_base_swa", o->local_theta);
 }
 
 /* llama.cpp scales cos and sin by attn_factor; for YaRN also by 0.1 ln(factor) + 1. */
@@ -201,6 +197,14 @@ static void describe_rope(describing *d) {
     if (r->kind == ROPE_LONGROPE) return;
     put_own_real(d, "rope.scaling.yarn_beta_fast", r->beta_fast);
     put_own_real(d, "rope.scaling.yarn_beta_slow", r->beta_slow);
+}
+
+static void describe_windows(describing *d) {
+    const model_options *o = d->o;
+    if (!d->arch->windows || o->window == 0) return;
+    put_own_count(d, "attention.sliding_window", o->window);
+    put_own_count(d, "attention.sliding_window_pattern", o->full_attention_every);
+    if (o->local_theta > 0) put_own_real(d, "rope.freq_base_swa", o->local_theta);
 }
 
 static void describe_multipliers(describing *d) {
@@ -242,6 +246,7 @@ void gguf_describe(const model_options *o, const gguf_arch *arch, gguf_type type
     if (type == GGUF_Q8_0) gguf_metadata_count(d.m, "general.quantization_version", 2);
     describe_shape(&d);
     describe_rope(&d);
+    describe_windows(&d);
     describe_multipliers(&d);
     put_multiplier(&d, "attn_logit_softcapping", d.o->attention_softcap);
     put_multiplier(&d, "final_logit_softcapping", d.o->logit_softcap);
