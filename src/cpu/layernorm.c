@@ -1,17 +1,11 @@
 /* cpu/layernorm: layer normalization (Ba et al. 2016) after adding to the residual stream. */
 #include "cpu/rows.h"
 
-/* Computes h = x + delta, rounded; stores it unless h is NULL. Without h there is no delta. Returns the sum
-   of h (SUM16 in ops.def). */
+/* Computes h by row_add_delta. Returns the sum of h (SUM16 in ops.def). */
 SIMD float residual_row(ott_dtype d, const void *x, const void *delta, void *h, int64_t columns) {
     v16 sum = v16_zero();
     BY_16(c, lanes, columns, {
-        v16 value = v16_get(x, d, c, lanes);
-        if (delta) {
-            v16_put(h, d, c, v16_add(value, v16_get(delta, d, c, lanes)), lanes);
-            value = v16_get(h, d, c, lanes);
-        } else if (h)
-            v16_put(h, d, c, value, lanes);
+        v16 value = row_add_delta(d, x, delta, h, c, lanes);
         sum = v16_add(sum, value);
     });
     return v16_fold_sum(sum);

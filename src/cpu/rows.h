@@ -101,6 +101,18 @@ SIMD void *row_of(const tensor *t, int64_t r) {
     return t == NULL ? NULL : (char *)t->data + r * t->ld * dtype_bytes(t->dtype);
 }
 
+/* Returns x + delta, rounded to format d, for columns [at, at + n) of a row, and stores it to h. If delta is
+   NULL, returns x, and h may be NULL. */
+SIMD v16 row_add_delta(ott_dtype d, const void *x, const void *delta, void *h, int64_t at, int64_t n) {
+    v16 value = v16_get(x, d, at, n);
+    if (delta) {
+        v16_put(h, d, at, v16_add(value, v16_get(delta, d, at, n)), n);
+        return v16_get(h, d, at, n);
+    }
+    if (h) v16_put(h, d, at, value, n);
+    return value;
+}
+
 /* Returns elements [first, first + count) of x in row order. Copies them to `buffer` if not contiguous. */
 static inline const void *row_elements(const tensor *x, int64_t first, int64_t count, void *buffer) {
     int64_t row = first / x->columns, column = first % x->columns, size = dtype_bytes(x->dtype);
