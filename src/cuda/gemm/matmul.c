@@ -72,8 +72,7 @@ int64_t matmul_scale_index(const matmul_spec *spec, bool of_b, int64_t mn_index,
         if (of_b) return mn_index / BLOCK_DEPTH * band(spec) + depth / BLOCK_DEPTH;
         return depth / BLOCK_DEPTH * mn + mn_index;
     case SCALES_BLOCK_1D: return depth / BLOCK_DEPTH * mn + mn_index;
-    case SCALES_MX:
-        return scale_tiles_index((scale_tiles){matmul_mx_tiles(spec), 0, 0}, mn_index, depth / MX_DEPTH);
+    case SCALES_MX: break; /* tiles have no strides */
     }
     return 0;
 }

@@ -71,8 +71,9 @@ int64_t matmul_scale_bytes(matmul_scales scales);
 /* Number of tiles of scales along K (SCALES_MX). */
 int64_t matmul_mx_tiles(const matmul_spec *spec);
 
-/* Index of the scale of an element of A (or of B). line: the element's row; depth: its index along K. */
-int64_t matmul_scale_index(const matmul_spec *spec, bool of_b, int64_t line, int64_t depth);
+/* Index of the fp32 scale of an element of A (or of B). mn_index, depth: its indices along MN and K.
+   Returns 0 for SCALES_MX. */
+int64_t matmul_scale_index(const matmul_spec *spec, bool of_b, int64_t mn_index, int64_t depth);
 
 /* Plans the product. The pointers in `data` may differ from the pointers in later calls of matmul_run.
    Returns CUBLAS_STATUS_NOT_SUPPORTED if the library has no algorithm. Close the plan even after an error. */
