@@ -32,9 +32,8 @@ static inline int64_t quantize_group(const quantize_use *s, int64_t row, int64_t
     return (row >> s->row_shift) * s->row_step + (column >> s->column_shift) * s->column_step;
 }
 
-/* Returns scale_inv of the element's group. */
+/* Returns the E8M0 scale_inv of the element's group. */
 static inline float quantize_scale_inv(const quantize_use *s, int64_t row, int64_t column) {
-    if (s->scale_inv) return s->scale_inv[quantize_group(s, row, column)];
     bool rowwise = s->rows == 1; /* a block of MN is one row or one column */
     row >>= s->row_shift;
     column >>= s->column_shift;
