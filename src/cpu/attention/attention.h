@@ -1,10 +1,11 @@
 /*
- * cpu/attention/attention: functions that attention.c and attention_backward.c share. Keys are processed in
- * tiles of TILE keys. Scores are transposed, [key][query]: a lane is a query, so the softmax of a query needs
- * no operation across lanes.
+ * cpu/attention/attention: functions that attention.c and backward.c share. Keys are processed in tiles of
+ * TILE keys. Scores are transposed, [key][query]: a lane is a query, so the softmax of a query needs no
+ * operation across lanes.
  *
  * Positions count from the start of the document. Packed arrays are fp32. Their rows have `width` elements:
- * head_dim rounded up to a multiple of 16 and padded with 0. Rows beyond the document are 0.
+ * head_dim rounded up to a multiple of 16 and padded with 0. Operands of products over head_dim may be pairs
+ * instead, in rows of `score_width` elements. Rows beyond the document are 0.
  */
 #ifndef CPU_ATTENTION_ATTENTION_H
 #define CPU_ATTENTION_ATTENTION_H
@@ -27,7 +28,7 @@ enum {
     TILE = ATTENTION_TILE,
     BLOCK_MAX = 512,           /* the largest attention.block */
     QUERIES = 64,              /* queries in a score tile of backward; divides attention.block */
-    QUERY_LANES = 16 * VECTORS /* queries in a vector of scores, one in each lane */
+    QUERY_LANES = 16 * VECTORS /* queries in a row of scores, one in each lane of VECTORS vectors */
 };
 #define SCRATCH_FLOATS (CPU_SCRATCH_BYTES / (int64_t)sizeof(float))
 _Static_assert(TILE % QUERIES == 0 && QUERIES % QUERY_LANES == 0 && TILE % ROWS == 0,

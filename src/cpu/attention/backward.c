@@ -143,7 +143,7 @@ static void score_tile(const attention *s, const backward_buffers *w, int64_t i,
 }
 
 /* Processes queries [i, i + count) with the keys of a tile. row: the row of query i in the block of queries;
-   tile: the tile's first key; first: no earlier block of queries has met the tile. */
+   tile: the tile's first key; first: no earlier block of queries has used the tile. */
 static void backward_tile(const attention *s, const backward_buffers *w, int64_t i, int64_t count,
                           int64_t row, int64_t tile, bool first) {
     int64_t width = s->width;
@@ -206,7 +206,7 @@ static void backward_block(const backward_job *j, const query_block *q, backward
         pack_rows(a->k, key, keys, column, s, TILE, w->k);
         if (s->in_pairs) w->least_k = pack_operand(a->k, key, keys, column, s, w->k_operand);
         w->least_v = pack_operand(a->v, key, keys, column, s, w->v);
-        /* the first and the last block of queries of the key head that see a key of the tile */
+        /* True if no earlier, or no later, block of queries of the key head sees a key of the tile. */
         bool first = q->head % shared == 0 && tile >= q->query;
         bool last =
             q->head % shared == shared - 1 && end_query(s->window, tile + TILE - 1, q->d.length) <= end;

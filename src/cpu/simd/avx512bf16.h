@@ -58,8 +58,9 @@ SIMD_PRIMITIVE v16i v16_pair_smaller(v16i least, v16 pairs) {
     v16i magnitude = v16i_and(v16_bits(pairs), v16i_set1(0x7fff7fffu));
     return _mm512_min_epu16(least, _mm512_sub_epi16(magnitude, _mm512_set1_epi16(1)));
 }
-/* Returns the biased exponent of the smallest nonzero number; for a subnormal number a negative result so
-   large that its sum with any other exponent is less than PAIR_LEAST, and the dot products are not used. */
+/* Returns the biased exponent of the smallest nonzero number, or PAIR_LEAST_NONE if all numbers are 0. If a
+   number is subnormal, returns -PAIR_LEAST_NONE. Then the sum with the other operand's exponent is below
+   PAIR_LEAST, so the product does not use VDPBF16PS. */
 SIMD int v16_pair_least(v16i least) {
     uint16_t lane[32], smallest = 0xffff;
     _mm512_storeu_si512(lane, least);

@@ -146,7 +146,7 @@ SIMD v16 v16_load_bf16(const uint16_t *p) {
 SIMD v16 v16_load_bf16_n(const uint16_t *p, int64_t n) {
     return v16_from_bits(v16i_shl(v16i_load_u16_n(p, n), 16));
 }
-/* Converts with integer arithmetic, which all numbers and ISA levels need. */
+/* Uses integer arithmetic, which is correct for all numbers at every ISA level. */
 SIMD v16i v16_to_bf16(v16 x) {
     v16i u = v16_bits(x);
     v16i odd = v16i_and(v16i_shr(u, 16), v16i_set1(1));

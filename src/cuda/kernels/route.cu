@@ -184,8 +184,8 @@ __device__ __forceinline__ int count_before(sort_bits &found, bool mine, int *al
 }
 
 /* A block handles one expert. PLACES false: stores the number of tokens that the expert's capacity admits in
-   end[expert]. ends_kernel then turns these numbers into end offsets. PLACES true: gives
-   the admitted tokens the rows from end[expert - 1] on. The expert's other tokens get row -1. */
+   end[expert]. ends_kernel then turns these numbers into end offsets. PLACES true: gives the admitted tokens
+   the rows from end[expert - 1] on. The expert's other tokens get row -1. */
 template <bool PLACES> __global__ void __launch_bounds__(SORT_THREADS) sort_kernel(sort_job j) {
     SHARED(found, sort_bits[2]);
     int32_t e = (int32_t)blockIdx.x;

@@ -122,7 +122,8 @@ __device__ __forceinline__ float settle_group(const quantize_use &u, const tile_
     return scale;
 }
 
-/* Settles the groups of a tile. A tile of elements is also a tile of E8M0 scales; fills its padding. */
+/* Settles the groups of a tile. The E8M0 scales of a tile of elements are one tile of scales. Also fills the
+   padding of that tile. */
 __device__ __forceinline__ void settle_use(tile_scales &scales, const quantize_use &u,
                                            const tile_largest &largest, const tile_place &p, int64_t rows,
                                            int64_t columns) {
