@@ -9,9 +9,9 @@
  *
  *     mn % 32 * 16 + mn / 32 * 4 + k
  *
- * The last tiles may have positions outside of the operand. Their bytes are padding. Tensor cores multiply the
- * padding along K by zeros, so padding that they read must not be NaN: CUDA kernels write SCALE_TILE_PADDING
- * there. The CPU does not write padding.
+ * The last tiles may have positions outside of the operand. Their bytes are padding. Tensor cores multiply
+ * the padding along K by zeros, so padding that they read must not be NaN: CUDA kernels write
+ * SCALE_TILE_PADDING there. The CPU does not write padding.
  */
 #ifndef FP8_SCALE_TILES_H
 #define FP8_SCALE_TILES_H
