@@ -56,7 +56,7 @@ static ott_status encode_ending(hellaswag *h, const eval_row *row, int kind, int
     TRY(encode_words(h, flags, &f->ids[i]));
     f->first[i] = f->ids[i].count;
     if (apart)
-        h->text.length = 0; /* the ending's ids follow those of the context */
+        h->text.length = 0; /* the ending's ids are appended to the context's ids */
     else
         f->ids[i].count = 0; /* context and ending are encoded again, as one text */
     str_append_bytes(&h->text, all.at + context, all.bytes - context);

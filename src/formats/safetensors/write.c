@@ -1,7 +1,7 @@
 /* formats/safetensors/write: the writer of one file, or of a folder of files (shards). Before it writes a
    byte, it decides which file gets which tensor, as transformers does. So all offsets are known, and a file's
-   header is written first. One file is open at a time. The bytes are those of Hugging Face's
-   safetensors library. */
+   header is written first. One file is open at a time. The files have the same bytes as files of Hugging
+   Face's safetensors library. */
 #include "formats/safetensors/shards.h"
 #include "base/arena.h"
 #include "base/file/file.h"
@@ -55,7 +55,7 @@ static int by_part_format_name(const void *a, const void *b) {
 }
 
 /* Checks a tensor, and adds it to w->items and its bytes to w->total. */
-static ott_status declare_in_header(safetensors_writer *w, const safetensors_tensor *t) {
+static ott_status declare_item(safetensors_writer *w, const safetensors_tensor *t) {
     data_item *i = &w->items[w->count];
     if ((unsigned)t->dtype >= OTT_DTYPE_COUNT)
         return status_fail(OTT_ERR_ARGUMENT, "tensor '%s': its format is invalid", t->name);
@@ -139,7 +139,7 @@ static ott_status name_output_file(safetensors_writer *w, int64_t i) {
 static ott_status declare(safetensors_writer *w, const safetensors_tensor *tensors, int64_t count,
                           int64_t max_bytes, const safetensors_pair *metadata, int64_t metadata_count) {
     TRY(mem_alloc_array(w->account, MEM_OTHER, count, sizeof *w->items, "tensors to write", &w->items));
-    for (int64_t i = 0; i < count; i++) TRY(declare_in_header(w, &tensors[i]));
+    for (int64_t i = 0; i < count; i++) TRY(declare_item(w, &tensors[i]));
     TRY(copy_metadata(w, metadata, metadata_count));
     split_tensors(w, max_bytes);
     qsort(w->items, (size_t)count, sizeof *w->items, by_name);

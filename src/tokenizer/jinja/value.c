@@ -124,7 +124,7 @@ ott_status jinja_value_order(jinja_work *w, const jinja_value *a, const jinja_va
         int64_t shared = a->text.bytes < b->text.bytes ? a->text.bytes : b->text.bytes;
         TRY(jinja_work_read(w, shared));
         *out = memcmp(a->text.at, b->text.at, (size_t)shared);
-        if (*out == 0) *out = a->text.bytes > b->text.bytes ? 1 : a->text.bytes < b->text.bytes ? -1 : 0;
+        if (*out == 0) *out = (a->text.bytes > b->text.bytes) - (a->text.bytes < b->text.bytes);
         return OTT_OK;
     }
     if (a->kind == JINJA_LIST && b->kind == JINJA_LIST) return order_lists(w, a->list, b->list, out);
