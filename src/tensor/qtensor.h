@@ -14,8 +14,8 @@
 /* One use of a quantized tensor as a GEMM operand mn x k (fp8/granularity.h). For the rowwise use mn are the
    rows and k the columns; for the columnwise use it is the reverse. amax, scale and scale_inv have an entry
    for each scale block. Element (mn, k) has entry mn / block.mn * mn_step + k / block.k * k_step, with block
-   = granularity_block. But E8M0 entries of scale_inv are in tiles (fp8/scale_tiles.h). If the use is in high
-   precision, all pointers are NULL. */
+   = granularity_block. E8M0 entries of scale_inv are stored in tiles instead (fp8/scale_tiles.h). If the use
+   is in high precision, all pointers are NULL. */
 typedef struct qdata {
     void *data; /* codes: row i, column j is at i * ld + j, or at j * ld + i if transposed */
     /* stride of rows, or of columns if transposed; in a view, the full tensor's stride */
@@ -65,14 +65,14 @@ ANYWHERE int64_t qtensor_group_block(int64_t group, int64_t first, int64_t block
 /* Returns a view of group `group`, rows [first, first + count) of q. */
 qtensor qtensor_group(const qtensor *q, int64_t group, int64_t first, int64_t count);
 
-/* Sets mn_step, k_step and tiles of a use with this number of scales. amax and scale are matrices [grid.k]
-   [grid.mn]. */
+/* Sets mn_step, k_step and tiles of a use with these numbers of scales. amax and scale then are matrices
+   [grid.k][grid.mn]. */
 static inline void qtensor_order(qdata *d, granularity g, scale_grid grid) {
     d->mn_step = 1;
     d->k_step = grid.mn;
     d->tiles = granularity_tiles(g, grid);
 }
-/* Does the same for one use of q, also if q has groups. Returns the number of scales of this use. */
+/* Sets mn_step, k_step and tiles of one use of q, which may have groups. Returns the numbers of scales. */
 scale_grid qtensor_order_use(qdata *d, const qtensor *q, bool columnwise);
 /* Returns the columnwise use that shares the arrays of `rowwise`: its MN and K are swapped. */
 static inline qdata qtensor_shared_use(qdata rowwise) {

@@ -140,15 +140,15 @@ SIMD v16 exponentials(float *scores, const key_range *k, v16 shift) {
     return part[0];
 }
 
-/* Online softmax step of queries [i, i + 16) with a tile: replaces scores by p = exp(score - maximum). In the
-   first tile of a query, its factor is 1 and not 0, because all its sums are 0. */
+/* Online softmax step of queries [i, i + 16) with a tile: replaces scores by p = exp(score - maximum). The
+   factor of a query's first tile is 1: all sums are 0 before it, and `rescale` skips the factor 1. */
 static void softmax_step(const attention *s, int64_t i, int64_t tile, const key_range *k, float *scores,
                          float *most, float *sum, float *factor) {
     v16 one = v16_set1(1.0f), f = one;
     if (k->begin < k->end) {
         cap_scores(k, s, scores, QUERY_LANES);
         if (!k->all) mask_tile(s, i, tile, k, scores);
-        /* Queries after the first `seeing` see no key. Their maximum and sum do not change. */
+        /* With a window, the last queries may see no key of the tile. Their maximum and sum do not change. */
         v16m sees = v16m_first(clamp(end_query(s->window, tile + TILE - 1, INT64_MAX) - i, 0, 16));
         v16 old = v16_load(most), now = v16_max(largest(scores, k), old);
         v16 first = v16_select(v16_eq(old, v16_set1(-INFINITY)), one, v16_exp(v16_sub(old, now)));

@@ -44,7 +44,7 @@ typedef struct sampled_rows {
     const operand *operand;
     int64_t count, k, scales; /* scales: scale groups in one row of A or one column of B */
     char *values;             /* [count][k] elements */
-    float *inverse;           /* [count][scales] inverse scales; first E8M0 codes, until decode_scales */
+    float *inverse;           /* [count][scales] inverse scales; before decode_scales, E8M0 codes */
 } sampled_rows;
 
 static sampled_rows describe_sampled(const operand *o) {
@@ -62,7 +62,7 @@ static int64_t sampled_bytes(const sampled_rows *l) {
     return (l->count * l->k * dtype_bytes(l->operand->t.dtype) + 7) / 8 * 8 + l->count * l->scales * 4;
 }
 
-/* Fetches the scales of one sample, at position mn. Of E8M0 scales, fetches the four codes of each tile. */
+/* Fetches the scales of one sample, at position mn. For E8M0 scales, fetches four codes from each tile. */
 static ott_status fetch_scales(exec *cx, const sampled_rows *l, int64_t mn, float *to) {
     const operand *o = l->operand;
     const scale_tiles t = o->tiles;

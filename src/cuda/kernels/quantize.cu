@@ -30,7 +30,7 @@ __global__ void __launch_bounds__(ROW_THREADS) scale_kernel(quantize_use u) {
     ((float *)u.scale_inv)[group] = scale_inverse(scale);
 }
 
-/* The same for E8M0 scales, with one thread for each byte of scale_inv, including padding. */
+/* Like scale_kernel, for E8M0 scales. Each byte of scale_inv, including padding, has a thread. */
 __global__ void __launch_bounds__(ROW_THREADS)
     scale_codes_kernel(quantize_use u, int64_t along_mn, int64_t along_k, int64_t count) {
     int64_t at = (int64_t)blockIdx.x * ROW_THREADS + threadIdx.x, depth = u.tiles.along_k * SCALE_TILE_K;
