@@ -2,7 +2,6 @@
 #include "base/rng.h"
 #include "data/dataset_internal.h"
 #include <inttypes.h>
-#include <string.h>
 
 ott_status dataset_new(mem *account, const token_source *from, const row_source *rows_by, dataset **out) {
     *out = NULL;

@@ -61,11 +61,11 @@ typedef enum dataset_row_kind {
  * - ROWS_OTHER: with prompt_field and completion_field, rows are samples with loss on the completion.
  *   Otherwise they are running text of the documents in text_field.
  * - ROWS_HELLASWAG: HellaSwag's raw rows as samples, with the same tokens as NeMo AutoModel.
- * - ROWS_SQUAD, ROWS_INSTRUCTION: context, question and answer as samples. The tokens are
- *   AutoModel's without a chat template. Prompt and answer are tokenized as one text. If the prompt alone has n tokens,
- *   the first n carry no loss. The tokenizer's EOS ends the sample. SQuAD's text is
- *   "Context: C Question: Q Answer: " and the first of answers.text. An instruction's text is context_field
- *   and prompt_field (either may be ""), each followed by a space, and completion_field.
+ * - ROWS_SQUAD, ROWS_INSTRUCTION: context, question and answer as samples. The tokens are AutoModel's without
+ *   a chat template. Prompt and answer are tokenized as one text. If the prompt alone has n tokens, the first
+ *   n carry no loss. The tokenizer's EOS ends the sample. SQuAD's text is "Context: C Question: Q Answer: "
+ *   and the first of answers.text. An instruction's text is context_field and prompt_field (either may be
+ *   ""), each followed by a space, and completion_field.
  * - ROWS_MESSAGES, ROWS_ALPACA: conversations as samples, rendered with the tokenizer's chat template
  *   (tokenizer/chat.h), with loss only on assistant turns. Rows are messages (role and content), ShareGPT's
  *   conversations (from and value), or Alpaca's instruction, input and output. Both kinds read all three.

@@ -4,7 +4,6 @@
 #include "data/dataset_internal.h"
 #include <inttypes.h>
 #include <math.h>
-#include <string.h>
 
 static ott_status bytes_read(const dataset *d, int64_t begin, int64_t count, int32_t *tokens) {
     const unsigned char *bytes = (const unsigned char *)d->state + TEXT_SLACK;
