@@ -50,6 +50,5 @@ scale_tiles granularity_tiles(granularity g, scale_grid grid) {
 
 int64_t granularity_scale_bytes(granularity g, scale_grid grid) {
     if (rows[g].scale == OTT_F32) return dtype_count_bytes(OTT_F32, grid.mn * grid.k);
-    int64_t along_mn = (grid.mn + SCALE_TILE_MN - 1) / SCALE_TILE_MN;
-    return along_mn * granularity_tiles(g, grid).along_k * SCALE_TILE_BYTES;
+    return scale_tiles_bytes(grid.mn, granularity_tiles(g, grid).along_k);
 }

@@ -28,6 +28,11 @@ typedef struct scale_tiles {
     int64_t mn, k;   /* position of the first scale in the tiles; both 0 unless the operand is a view */
 } scale_tiles;
 
+/* Returns the bytes of the tiles of `mn` positions along MN, with `along_k` tiles along K. */
+ANYWHERE int64_t scale_tiles_bytes(int64_t mn, int64_t along_k) {
+    return (mn + SCALE_TILE_MN - 1) / SCALE_TILE_MN * along_k * SCALE_TILE_BYTES;
+}
+
 /* Returns the index of the byte of position (mn, k). */
 ANYWHERE int64_t scale_tiles_index(scale_tiles t, int64_t mn, int64_t k) {
     uint64_t i = (uint64_t)(t.mn + mn), j = (uint64_t)(t.k + k);

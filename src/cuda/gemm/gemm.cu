@@ -345,7 +345,7 @@ __global__ void __launch_bounds__(GEMM_THREADS) tiles_kernel(gemm_scales s, scal
 extern "C" cudaError_t gemm_tiles_launch(const gemm_scales *s, int64_t along_k, cudaStream_t stream) {
     gemm_scales scales = *s;
     scale_tiles to = {along_k, 0, 0};
-    int64_t count = (s->mn + SCALE_TILE_MN - 1) / SCALE_TILE_MN * along_k * SCALE_TILE_BYTES;
+    int64_t count = scale_tiles_bytes(s->mn, along_k);
     LAUNCH(tiles_kernel, blocks_for(count), GEMM_THREADS, stream, scales, to, count);
     return cudaGetLastError();
 }

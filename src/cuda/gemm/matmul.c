@@ -52,8 +52,7 @@ int64_t matmul_scale_count(const matmul_spec *spec, bool of_b) {
     case SCALES_ROW: return mn;
     case SCALES_BLOCK_2D: return of_b ? scale_blocks(mn) * band(spec) : scale_blocks(spec->k) * mn;
     case SCALES_BLOCK_1D: return scale_blocks(spec->k) * mn;
-    case SCALES_MX:
-        return (mn + SCALE_TILE_MN - 1) / SCALE_TILE_MN * matmul_mx_tiles(spec) * SCALE_TILE_BYTES;
+    case SCALES_MX: return scale_tiles_bytes(mn, matmul_mx_tiles(spec));
     }
     return 0;
 }

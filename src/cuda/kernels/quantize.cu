@@ -52,7 +52,7 @@ extern "C" cudaError_t quantize_scales(const quantize_use *use, cudaStream_t str
         return cudaGetLastError();
     }
     int64_t along_mn = u.columnwise ? u.row_step : u.column_step; /* the order of groups is [K][MN] */
-    int64_t count = (along_mn + SCALE_TILE_MN - 1) / SCALE_TILE_MN * u.tiles.along_k * SCALE_TILE_BYTES;
+    int64_t count = scale_tiles_bytes(along_mn, u.tiles.along_k);
     if (along_mn > 0)
         LAUNCH_BLOCKS(scale_codes_kernel, (count + ROW_THREADS - 1) / ROW_THREADS, ROW_THREADS, stream, u,
                       along_mn, u.groups / along_mn, count);
