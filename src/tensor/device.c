@@ -37,7 +37,9 @@ ott_status device_arena_take(device *d, device_arena *a, mem_kind kind, int64_t 
     int64_t aligned = backend_align(d->can, bytes);
     if (aligned >= ARENA_OWN_BLOCK_FROM) return add_arena_block(d, a, kind, aligned, what, out);
     if (aligned > a->rest) {
-        TRY(add_arena_block(d, a, kind, ARENA_BLOCK, what, (void **)&a->next));
+        void *block;
+        TRY(add_arena_block(d, a, kind, ARENA_BLOCK, what, &block));
+        a->next = block;
         a->rest = ARENA_BLOCK;
     }
     *out = a->next;
