@@ -86,7 +86,7 @@ int str_utf8_length(const char *text, int64_t left) {
     const unsigned char *p = (const unsigned char *)text;
     if (p[0] < 0x80) return 1;
     int length = p[0] < 0xc2 ? 0 : p[0] < 0xe0 ? 2 : p[0] < 0xf0 ? 3 : p[0] < 0xf5 ? 4 : 0;
-    /* range of the second byte: no overlong form, no surrogate, nothing above U+10FFFF */
+    /* range of the second byte: no overlong encoding, no surrogate, nothing above U+10FFFF */
     unsigned least = p[0] == 0xe0 ? 0xa0 : p[0] == 0xf0 ? 0x90 : 0x80;
     unsigned most = p[0] == 0xed ? 0x9f : p[0] == 0xf4 ? 0x8f : 0xbf;
     if (length > 1 && left > 1 && (p[1] < least || p[1] > most)) return 0;
