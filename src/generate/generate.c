@@ -88,14 +88,18 @@ static ott_status open_generator_model(text_generator *g, const char *checkpoint
     return model_cache_open(g->m, g->log, window, &g->cache);
 }
 
-ott_status generate_refresh(text_generator *g, const live_model *now) {
+static ott_status take_live_model(text_generator *g, const live_model *now) {
     g->live = *now;
     g->cfg = now->cfg;
     g->m = now->m;
     g->device = now->m->device;
+    return inference_check_live(now);
+}
+
+ott_status generate_refresh(text_generator *g, const live_model *now) {
     model_cache_close(g->cache);
     g->cache = NULL;
-    TRY(inference_check_live(now));
+    TRY(take_live_model(g, now));
     TRY(model_cache_open(g->m, g->log, g->cfg->train.seq_len, &g->cache));
     model_cache_set_step(g->cache, now->step);
     return OTT_OK;
@@ -134,7 +138,7 @@ static ott_status open_generator_parts(text_generator *g, const char *run, const
     char *checkpoint = NULL;
     ott_status status = OTT_OK;
     if (!live) TRY(inference_find(g->account, run, g->options.base, 0, &g->cfg, &checkpoint));
-    TRY_OUT(live ? generate_refresh(g, live) : open_generator_model(g, checkpoint));
+    TRY_OUT(live ? take_live_model(g, live) : open_generator_model(g, checkpoint));
     TRY_OUT(open_codec(g, run, checkpoint));
     TRY_OUT(open_chat(g, run));
     TRY_OUT(sampler_open(g->account, &g->options, g->m->options.vocab, g->codec.choices, &g->sampler));
@@ -325,6 +329,7 @@ ott_status generate_continue(text_generator *g, const char *text, ott_text_fn wr
 }
 
 static ott_status continue_prompt(text_generator *g, ott_text_fn write, void *user, const char *prompt) {
+    if (g->live.m) TRY(generate_refresh(g, &g->live));
     TRY(g->template ? take_turn(g, prompt) : take_text(g, prompt));
     if (!g->template) write(user, prompt); /* written only now, because encoding the prompt may fail */
     return add_tokens(g, write, user);

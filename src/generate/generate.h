@@ -19,8 +19,8 @@ typedef struct text_generator text_generator;
 ott_status generate_open(mem *account, const logger *log, const char *run, const live_model *live,
                          const ott_generate_options *options, text_generator **out);
 void generate_close(text_generator *g); /* does nothing for NULL; may be called after the model is closed */
-/* For a model that is open for training: call it before generate_continue if the model may have changed.
-   Drops the keys and values of earlier tokens, and plans the memory of the passes again. */
+/* For a model that is open for training: call it before each generate_continue, because the model may have
+   changed. Drops the keys and values of earlier tokens, and plans the memory of the passes. */
 ott_status generate_refresh(text_generator *g, const live_model *now);
 /* Appends `text` (in a chat, the user's message) and generates what follows. See ott_generator_continue. */
 ott_status generate_continue(text_generator *g, const char *text, ott_text_fn write, void *user);
