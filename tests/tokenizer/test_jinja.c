@@ -117,6 +117,22 @@ static void texts_become_numbers(void **state) {
     mem_close(account);
 }
 
+/* Python's repr writes an exponent from 1e16 on. */
+static void reals_show_as_in_python(void **state) {
+    (void)state;
+    mem *account;
+    assert_int_equal(mem_open(&account), OTT_OK);
+    str out = {.account = account};
+    json_t *context =
+        json_pack("{s:f, s:f, s:f}", "a", 12345678901234568.0, "b", 9007199254740992.0, "c", 1e16);
+    assert_non_null(context);
+    assert_int_equal(render(account, "{{ a }} {{ -a }} {{ b }} {{ c }}", context, &out, NULL), OTT_OK);
+    json_decref(context);
+    assert_string_equal(out.text, "1.2345678901234568e+16 -1.2345678901234568e+16 9007199254740992.0 1e+16");
+    str_free(&out);
+    mem_close(account);
+}
+
 /* ---- refusals ---- */
 
 static const struct {
@@ -414,6 +430,7 @@ int main(void) {
     const struct CMUnitTest tests[] = {cmocka_unit_test(renders_as_jinja2),
                                        cmocka_unit_test(renders_as_the_jinja2_at_hand),
                                        cmocka_unit_test(texts_become_numbers),
+                                       cmocka_unit_test(reals_show_as_in_python),
                                        cmocka_unit_test(hostile_templates_end),
                                        cmocka_unit_test(dictionaries_take_linear_work),
                                        cmocka_unit_test(prefixes_are_as_rendered_separately),
