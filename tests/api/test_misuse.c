@@ -198,7 +198,7 @@ static int in_child(ott_context *context, ott_tensor *t, ott_config *config) {
     ott_recipe *r;
     ott_context *own;
     ott_context_options o;
-    alarm(20);
+    alarm(300); /* a sanitizer on a busy machine is slow */
     if (ott_tensor_fill(t, 1) != OTT_ERR_ARGUMENT) return 1;
     if (!strstr(ott_error_text(),
                 "ott_tensor_fill: the context was opened by the process that forked this one"))

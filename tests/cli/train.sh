@@ -83,12 +83,12 @@ holds "no temporary checkpoint is left" sh -c '! ls ./-s/checkpoints | grep -q t
 
 # ---- closed output ----
 if command -v mkfifo >/dev/null 2>&1 && mkfifo pipe; then
-    sleep 60 <>pipe & # this process keeps the pipe open and does not read it
+    sleep 300 <>pipe & # this process keeps the pipe open and does not read it
     holder=$!
     "$program" train $run --train.max_steps=1000000 --run.dir=b >pipe 2>&1 &
     process=$!
     tries=0
-    until [ $tries -ge 100 ] || { [ "$size" = "$(cat b/metrics.jsonl 2>/dev/null | wc -c)" ] && [ \
+    until [ $tries -ge 600 ] || { [ "$size" = "$(cat b/metrics.jsonl 2>/dev/null | wc -c)" ] && [ \
         "${size:-0}" -gt 0 ]; }; do
         size=$(cat b/metrics.jsonl 2>/dev/null | wc -c)
         sleep 0.3
@@ -101,7 +101,7 @@ if command -v mkfifo >/dev/null 2>&1 && mkfifo pipe; then
     code=$?
     kill $guard $holder
     trouble=
-    [ $tries -lt 100 ] || trouble="the full pipe did not block the run"
+    [ $tries -lt 600 ] || trouble="the full pipe did not block the run"
     [ $code -eq 143 ] || trouble="exit code $code"
     ls b/checkpoints/step-*/state.json >/dev/null || trouble="no checkpoint"
     shown=/dev/null report "SIGTERM acts while the output is blocked" "$trouble"
