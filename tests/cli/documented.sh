@@ -1,7 +1,7 @@
 #!/bin/sh
-# Runs every command in README.md and docs/*.md as written, in the order of the pages, in a folder with the
-# files that the commands name. The wrapper bin/ottava, which this script writes, adds options that make the
-# runs small. `left` lists commands that do not run.
+# Runs every command in README.md and in the pages of docs/ as written, in the order of the pages, in a
+# folder with the files that the commands name. The wrapper bin/ottava, which this script writes, adds
+# options that make the runs small. `left` lists commands that do not run.
 root=$(cd "$(dirname "$0")/../.." && pwd)
 . "$root/tests/cli/checks.sh"
 export program
@@ -133,14 +133,15 @@ shrink() {
     esac
 }
 
+pages="$root/README.md $(find "$root/docs" -name '*.md' | LC_ALL=C sort)"
 left >reasons
 while IFS='|' read -r part reason; do
     case $part in tools/*) continue ;; esac # not every tool is in a document
-    grep -hF -e "$part" "$root/README.md" "$root"/docs/*.md >found || report "$part, which is not run" \
+    grep -hF -e "$part" $pages >found || report "$part, which is not run" \
         "no document has this command"
 done <reasons
 
-for file in "$root/README.md" "$root"/docs/*.md; do
+for file in $pages; do
     commands "$file" >all
     while read -r line <&3; do
         part=$(while IFS='|' read -r part reason; do case $line in *"$part"*) echo "$part" && break ;; esac; \
