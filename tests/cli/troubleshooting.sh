@@ -1,7 +1,7 @@
 #!/bin/sh
-# Runs the commands of docs/howto/troubleshooting.md and compares their output with the page. In a block, lines
-# that begin with "$ " are commands, the other lines the expected message, in which "..." marks parts that
-# differ. The message may be wrapped differently.
+# Runs the commands of docs/howto/troubleshooting.md and compares their output with the page. In a block,
+# lines that begin with "$ " are commands. The other lines are the expected message, which may be wrapped
+# differently. "..." marks parts that differ.
 root=$(cd "$(dirname "$0")/../.." && pwd)
 . "$root/tests/cli/checks.sh"
 page=$root/docs/howto/troubleshooting.md
