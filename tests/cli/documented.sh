@@ -45,7 +45,7 @@ commands() {
         { inside = 0; before = $0 }' "$1" |
         sed 's/^ *\$ //; s/^ *//; s/  *# .*//; s/  */ /g' |
         grep -E \
-            '^([A-Z_]+=[^ ]* )*(ottava|mpirun|make|llama-cli|cc|\(ulimit|tools/[a-z_.]+|\./[a-z_]+\.sh)( |$)'
+            '^([A-Z_]+=[^ ]* )*(ottava|mpirun|make|llama-cli|cc|yes|\(ulimit|tools/[a-z_.]+|\./[a-z_]+\.sh)( |$)'
 }
 
 # ---- files that the commands name ----
@@ -82,7 +82,7 @@ cp cfg.toml next.toml
 
 # ---- small runs ----
 
-# Writes wrappers of ottava and mpirun. The wrapper of mpirun starts one rank.
+# Writes wrappers of ottava, mpirun and srun. The wrappers of mpirun and srun start one rank.
 cat >bin/ottava <<'OTTAVA'
 #!/bin/sh
 case $1 in
@@ -101,7 +101,8 @@ small_train="$small_train --distributed.fit=true"
 export small_train
 exec "$@"
 MPIRUN
-chmod +x bin/ottava bin/mpirun
+cp bin/mpirun bin/srun
+chmod +x bin/ottava bin/mpirun bin/srun
 export PATH="$PWD/bin:$PATH" OTTAVA="$PWD/bin/ottava" STEPS=2 seed=1 small_train small_plan small_bench
 
 # shrink COMMAND: sets options that make the command's run small. Large models get smaller dimensions. Some
@@ -118,7 +119,7 @@ shrink() {
         small_train="$small_train --train.seq_len=16 --model.n_layers=1 --train.max_steps=21 \
 --checkpoint.interval=20"
         ;;
-    *llama3_1_8b.toml*) \
+    *llama3_1_8b.toml* | *titan_llama3_8b.toml* | *llama_7b* | *llama3_8b*) \
         small_train="$small_train --model.reduce=64 --model.vocab_size=256 --data.dataset_path=book.txt" ;;
     *demo.toml*) small_train="$small_train --train.seq_len=16 --data.dataset_path=book.txt" ;;
     *debug* | *cfg.toml* | *run_train.sh*) small_train="$small_train --train.seq_len=16 --model.n_layers=2" ;;
@@ -126,6 +127,9 @@ shrink() {
     *gemm*) small_bench="--repeats=1 --shapes=tiny" ;;
     *step*) small_bench="--repeats=1 --preset=demo --batch=1 --seq-len=32 --threads=1" ;;
     *"bench generate"*) small_bench="--repeats=1 --preset=demo --threads=1" ;;
+    esac
+    case $1 in
+    *llama_7b*) small_train="$small_train --train.grad_accum_steps=1 --train.seq_len=16" ;;
     esac
     case $1 in
     *checkpoint.load_path=latest*) small_train="$small_train --train.max_steps=2" ;;
@@ -156,6 +160,11 @@ for file in $pages; do
         report "$(basename "$file"): $line" "$([ $code -eq 0 ] || echo "exit code $code")"
     done 3<all
 done
+
+# The Slurm job in cluster.md.
+sed -n '/^```sh$/,/^```$/p' "$root/docs/howto/cluster.md" | grep -v '^```' >job
+shrink configs/debug.toml
+holds "cluster.md: the Slurm job" timeout 60 sh job
 
 # Checks the calls of ottava in tools/compare_pytorch.py.
 if command -v python3 >/dev/null; then
