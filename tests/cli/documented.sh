@@ -13,6 +13,8 @@ left() {
     cat <<'LEFT'
 make demo|trains for minutes; tests/cli/setup.sh tests its parts
 make test|runs this script
+make build|builds for minutes
+make install|tests/cli/install.sh tests it
 make cuda|builds for minutes, with the CUDA toolkit
 tools/gpu_check.sh OUT|needs a GPU
 tools/recipes.sh 500|trains for minutes
@@ -130,6 +132,8 @@ shrink() {
     esac
     case $1 in
     *llama_7b*) small_train="$small_train --train.grad_accum_steps=1 --train.seq_len=16" ;;
+    *grad_accum_steps*) small_train="$small_train --train.global_batch_size=2" ;;
+    *runs/lora*) small_train="$small_train --train.seq_len=256" ;;
     esac
     case $1 in
     *checkpoint.load_path=latest*) small_train="$small_train --train.max_steps=2" ;;
@@ -160,6 +164,9 @@ for file in $pages; do
         report "$(basename "$file"): $line" "$([ $code -eq 0 ] || echo "exit code $code")"
     done 3<all
 done
+
+sed -n '/^```c$/,/^```$/p' "$root/docs/tutorials/c-program.md" | grep -v '^```' >program.c
+holds "c-program.md: the program is examples/fp8_layer.c" diff program.c "$root/examples/fp8_layer.c"
 
 # The Slurm job in cluster.md.
 sed -n '/^```sh$/,/^```$/p' "$root/docs/howto/cluster.md" | grep -v '^```' >job
