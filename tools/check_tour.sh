@@ -33,6 +33,9 @@ for token in $(grep -o '`[^` ]*`' "$page" | grep -v '^`\.' | tr -d '`' | LC_ALL=
     esac
     checked=$((checked + 1))
 done
+for token in $(sed -n 's/.*class="n">\([^<,]*\).*/\1/p' docs/explanation/step.svg); do
+    [ -e "$token" ] || bad "step.svg: $token does not exist"
+done
 [ $checked -ge 100 ] || bad "only $checked names found: does the pattern still fit?"
 
 awk -v page="$page" '
