@@ -4,6 +4,7 @@
 #   make build      the library and the program, in build/release
 #   make test       builds and runs all tests
 #   make demo       trains on real text in bf16 and in fp8 and compares (TEXT=file: on your own text)
+#   make docs       builds a site of the documentation, with a search, in build/site (needs Python)
 #   make bench      measures the speed of the kernels
 #   make cuda       the CUDA backend, and its tests on the CPU (needs the CUDA toolkit)
 #   make install    into PREFIX (/usr/local), below DESTDIR if given
@@ -23,7 +24,7 @@ compile = cmake --build --preset release --parallel $(JOBS)
 # The installed files, one a line.
 installed = build/release/installed$(subst /,-,$(abspath $(PREFIX))).txt
 
-.PHONY: build test demo cuda bench install uninstall format clean
+.PHONY: build test demo cuda docs bench install uninstall format clean
 
 build:
 	@$(SETUP) build
@@ -46,6 +47,13 @@ cuda:
 	cmake --preset cuda
 	cmake --build --preset cuda --parallel $(JOBS)
 	ctest --preset cuda --parallel $(JOBS)
+
+docs:
+	@$(SETUP) docs
+	[ -x build/docs-venv/bin/mkdocs ] || \
+	{ python3 -m venv build/docs-venv && build/docs-venv/bin/pip install --quiet 'mkdocs==1.6.1'; }
+	build/docs-venv/bin/mkdocs build --strict --quiet
+	@echo "build/site/index.html"
 
 bench: build
 	build/release/ottava bench gemm

@@ -261,7 +261,7 @@ int verb_eval(int argc, char **argv) {
         {"--form", "F", OPTION_TEXT, &r.forms,
          "HellaSwag format: lm-eval (acc, acc_norm), llm.c (acc_llmc), both (both)"},
         {"--logits", "FILE", OPTION_TEXT, &o->logits,
-         "write the logits of the task perplexity to this safetensors file (docs/evaluation.md)"},
+         "write the logits of the task perplexity to this safetensors file (docs/howto/evaluation.md)"},
         {"--tokenizer", "PATH", OPTION_TEXT, &o->tokenizer, HELP_TOKENIZER},
         {"--base", "HF_DIR", OPTION_TEXT, &o->base, HELP_BASE},
         {"--text-field", "NAME", OPTION_TEXT, &o->text_field, "field of a JSONL row with its text (text)"},

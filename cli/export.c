@@ -85,7 +85,7 @@ int verb_export(int argc, char **argv) {
         .about =
             "Writes a run's model (its newest checkpoint, or the checkpoint folder given) as a Hugging Face\n"
             "folder: for transformers, and with --format=hf-fp8 for vLLM and SGLang; or as a GGUF file for\n"
-            "llama.cpp (docs/export.md).\n\n"
+            "llama.cpp (docs/howto/export.md).\n\n"
             "  compressed-tensors  a scale for each channel, tensor or block; read by vLLM, SGLang, and "
             "transformers\n"
             "                      with the Python package compressed-tensors\n"

@@ -1,10 +1,11 @@
 #!/bin/sh
-# The reference in docs/api.md must list every public function of include/ottava/, and no function that does
-# not exist.
+# The reference in docs/reference/api.md must list every public function of include/ottava/, and no function
+# that does not exist.
 #
 #   tools/check_api_docs.sh [FOLDER]
 set -eu
 cd "${1:-$(dirname "$0")/..}"
+page=docs/reference/api.md
 tmp=$(mktemp -d)
 trap 'rm -rf "$tmp"' EXIT
 
@@ -23,13 +24,13 @@ inside {
 [ -s "$tmp/declared" ] || { echo "no OTT_API function in include/ottava" >&2; exit 1; }
 
 # Functions in the reference, after its heading, are written `ott_name`.
-sed -n '/^## Reference/,$p' docs/api.md | grep -o '`ott_[a-z0-9_]*`' | tr -d '`' | sort >"$tmp/listed"
+sed -n '/^## Reference/,$p' "$page" | grep -o '`ott_[a-z0-9_]*`' | tr -d '`' | sort >"$tmp/listed"
 # Elsewhere on the page, a function is any ott_ word before a parenthesis.
-grep -o 'ott_[a-z0-9_]*(' docs/api.md | tr -d '(' | sort -u >"$tmp/mentioned"
+grep -o 'ott_[a-z0-9_]*(' "$page" | tr -d '(' | sort -u >"$tmp/mentioned"
 
 bad=0
 complain() {
-    [ ! -s "$tmp/found" ] || { sed "s/^/docs\/api.md: $1: /" "$tmp/found" >&2; bad=1; }
+    [ ! -s "$tmp/found" ] || { sed "s/^/docs\/reference\/api.md: $1: /" "$tmp/found" >&2; bad=1; }
 }
 sort -u "$tmp/listed" | comm -23 "$tmp/declared" - >"$tmp/found"
 complain "not in the reference"
@@ -37,5 +38,5 @@ sort -u "$tmp/listed" "$tmp/mentioned" | comm -13 "$tmp/declared" - >"$tmp/found
 complain "no such function"
 uniq -d "$tmp/listed" >"$tmp/found"
 complain "twice in the reference"
-[ $bad = 0 ] && echo "$(wc -l <"$tmp/declared") public functions, all in docs/api.md"
+[ $bad = 0 ] && echo "$(wc -l <"$tmp/declared") public functions, all in docs/reference/api.md"
 exit $bad

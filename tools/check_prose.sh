@@ -19,7 +19,7 @@ list=0
 
 files=$(git ls-files -- "$@" |
     grep -E '\.(c|h|cu|cuh|cpp|hpp|def|md|sh|py|cmake)$|(^|/)CMakeLists\.txt$|^\.ci/run$' |
-    grep -vE '(^|/)(golden|corpus)/|^docs/plans/|^bench/results/|^tools/check_prose\.sh$')
+    grep -vE '(^|/)(golden|corpus)/|^docs/reference/plans/|^bench/results/|^tools/check_prose\.sh$')
 
 # A regular expression of the private words.
 private=$(awk -F '  +' '/^[a-z]/ { print $1 }' tools/private_words.txt | sed 's/ /[ _]/g' | paste -sd '|')

@@ -1,14 +1,15 @@
 #!/bin/sh
-# Checks docs/tour.md: each path in it exists; each function, struct and member in it occurs in the sources;
-# in its table of levels each folder has a higher level than the folders that it uses (cmake/levels.cmake); in
-# its table of calls each function is defined in its file, and the file of the row before names the function,
-# or calls it through a table of functions.
+# Checks docs/explanation/tour.md: each path in it exists; each function, struct and member in it occurs in
+# the sources; in its table of levels each folder has a higher level than the folders that it uses
+# (cmake/levels.cmake); in its table of calls each function is defined in its file, and the file of the row
+# before names the function, or calls it through a table of functions.
 set -eu
 cd "$(dirname "$0")/.."
+page=docs/explanation/tour.md
 failed=0
 checked=0
 bad() {
-    echo "docs/tour.md: $*" >&2
+    echo "$page: $*" >&2
     failed=1
 }
 
@@ -17,7 +18,7 @@ trap 'rm -f "$words"' EXIT
 find src cli include tests \( -name '*.[ch]' -o -name '*.cu' -o -name '*.def' \) -exec cat {} + |
     tr -c 'A-Za-z0-9_' '\n' | LC_ALL=C sort -u >"$words"
 
-for token in $(grep -o '`[^` ]*`' docs/tour.md | grep -v '^`\.' | tr -d '`' | LC_ALL=C sort -u); do
+for token in $(grep -o '`[^` ]*`' "$page" | grep -v '^`\.' | tr -d '`' | LC_ALL=C sort -u); do
     case $token in
     -* | *[!a-z0-9_./A-Z]* | libottava* | *.toml) continue ;;
     src/* | cli/* | tests/* | tools/* | docs/* | bench/* | cmake/* | include/* | configs/*)
@@ -32,10 +33,13 @@ for token in $(grep -o '`[^` ]*`' docs/tour.md | grep -v '^`\.' | tr -d '`' | LC
     esac
     checked=$((checked + 1))
 done
+for token in $(sed -n 's/.*class="n">\([^<,]*\).*/\1/p' docs/explanation/step.svg); do
+    [ -e "$token" ] || bad "step.svg: $token does not exist"
+done
 [ $checked -ge 100 ] || bad "only $checked names found: does the pattern still fit?"
 
-awk '
-FILENAME == "docs/tour.md" && /^\| *[0-9]+ *\| *`/ {
+awk -v page="$page" '
+FILENAME == page && /^\| *[0-9]+ *\| *`/ {
     split($0, cell, "|")
     for (rest = cell[3]; match(rest, /`(src\/)?[a-z0-9]+\/`/); rest = substr(rest, RSTART + RLENGTH)) {
         folder = substr(rest, RSTART + 1, RLENGTH - 3)
@@ -47,16 +51,16 @@ FILENAME == "cmake/levels.cmake" && sub(/^set\(/, "") {
     gsub(/[()]|#.*/, " ")
     n = split($0, word, " ")
     if (!sub(/_uses$/, "", word[1]) || word[1] == "mpi" || word[1] == "cuda") next
-    if (!(word[1] in level)) { print "docs/tour.md: " word[1] " has no level"; failed = 1 }
+    if (!(word[1] in level)) { print page ": " word[1] " has no level"; failed = 1 }
     for (i = 2; i <= n; i++)
         if (word[i] !~ /\$/ && level[word[i]] >= level[word[1]]) {
-            print "docs/tour.md: " word[1] " uses " word[i] ", which has no lower level"; failed = 1
+            print page ": " word[1] " uses " word[i] ", which has no lower level"; failed = 1
         }
 }
-END { exit failed }' docs/tour.md cmake/levels.cmake >&2 || failed=1
+END { exit failed }' "$page" cmake/levels.cmake >&2 || failed=1
 
 # The table of calls: | function | file |.
-calls=$(sed -n 's/^| `\([a-z_0-9A-Z]*\)` | `\([a-z_0-9/.]*\)` |.*/\1 \2/p' docs/tour.md)
+calls=$(sed -n 's/^| `\([a-z_0-9A-Z]*\)` | `\([a-z_0-9/.]*\)` |.*/\1 \2/p' "$page")
 before=
 files=
 count=0
@@ -72,6 +76,6 @@ done <<EOF
 $calls
 EOF
 stated="$count calls in $(echo "$files" | tr ' ' '\n' | sed '/^$/d' | sort -u | grep -c .) files"
-tr '\n' ' ' <docs/tour.md | grep -q "$stated" || bad "the table has $stated, the text has not"
+tr '\n' ' ' <"$page" | grep -q "$stated" || bad "the table has $stated, the text has not"
 [ $failed = 0 ] && echo "$checked names, and $stated"
 exit $failed

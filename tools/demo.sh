@@ -45,7 +45,7 @@ fi
 
 rm -rf runs/demo
 train bf16 --train.mixed_precision=bf16
-# The output head stays in bf16, as in other configurations (docs/recipes.md).
+# The output head stays in bf16, as in other configurations (docs/reference/recipes.md).
 train tensorwise --train.mixed_precision=fp8 --float8.recipe_name=tensorwise --float8.filter_fqns=lm_head
 train rowwise --train.mixed_precision=fp8 --float8.recipe_name=rowwise --float8.filter_fqns=lm_head
 

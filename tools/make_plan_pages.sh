@@ -1,11 +1,11 @@
 #!/usr/bin/env bash
-# make_plan_pages.sh [PROGRAM]: writes docs/plans: the plans of Llama 8B and 70B on H100s, each with 8, 64 and
-# 512 devices, a plan of 8B with bf16 state on one device, and scaling.md, a table of several meshes of up to
-# 1,024 devices. Takes ten minutes.
+# make_plan_pages.sh [PROGRAM]: writes docs/reference/plans: the plans of Llama 8B and 70B on H100s, each
+# with 8, 64 and 512 devices, a plan of 8B with bf16 state on one device, and scaling.md, a table of several
+# meshes of up to 1,024 devices. Takes ten minutes.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 program=${1:-build/release/ottava}
-out=docs/plans
+out=docs/reference/plans
 gather="--float8.enable_fsdp_float8_all_gather=true --float8.precompute_float8_dynamic_scale_for_fsdp=true"
 tensorwise="--train.mixed_precision=fp8 --float8.recipe_name=tensorwise $gather"
 model_8B="configs/titan_llama3_8b.toml $tensorwise"

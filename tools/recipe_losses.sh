@@ -1,6 +1,6 @@
 #!/bin/sh
 # Prints the loss that each FP8 recipe adds to a model without training, and the loss that each kind of layer
-# adds if only this kind is converted: the tables of docs/recipes.md (Markdown).
+# adds if only this kind is converted: the tables of docs/reference/recipes.md (Markdown).
 #
 #   tools/recipe_losses.sh FOLDER TEXT
 #

@@ -1,5 +1,5 @@
 #!/bin/sh
-# Trains the demo model under every FP8 recipe and prints the table of docs/recipes.md (Markdown).
+# Trains the demo model under every FP8 recipe and prints the table of docs/reference/recipes.md (Markdown).
 #
 #   tools/recipes.sh [STEPS]       500 by default; the variable STEPS works too
 #

@@ -5,7 +5,7 @@
 # First it prints the packages and the commands. On Debian and Ubuntu it runs the commands with sudo if it is
 # not root; nothing else runs as root. `make ... SETUP=:` skips it.
 #
-#   tools/setup.sh [--names] [build] [test] [demo] [ci] [arm64]     (nothing named: build test demo)
+#   tools/setup.sh [--names] [build] [test] [demo] [ci] [docs] [arm64]     (nothing named: build test demo)
 #
 #   --names   only prints the names of the packages, one a line
 set -eu
@@ -32,6 +32,7 @@ ci     libclang-rt-14-dev     none          its sanitizers and libFuzzer
 ci     llvm-14                none          names the places in their reports
 ci     clang-format-14        none          checks the layout of the source
 ci     lld                    none          links the many test programs in a third of the time
+docs   python3-venv           python        builds the site of the documentation
 arm64  gcc-aarch64-linux-gnu  none          compiles C for aarch64
 arm64  g++-aarch64-linux-gnu  none          and C++
 arm64  qemu-user-static       none          runs what they make
@@ -51,7 +52,7 @@ groups=${*:-build test demo}
 wanted=''
 for group in $groups; do
     found=$(echo "$packages" | awk -v group="$group" '$1 == group { print $2 }')
-    [ -n "$found" ] || fail "unknown group '$group' (there are: build, test, demo, ci, arm64)"
+    [ -n "$found" ] || fail "unknown group '$group' (there are: build, test, demo, ci, docs, arm64)"
     wanted="$wanted $found"
 done
 if [ -n "$only_names" ]; then

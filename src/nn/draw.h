@@ -37,7 +37,8 @@ ott_status draw_rows(draw *w, draw_distribution s, uint64_t seed, uint64_t strea
 /* Master dither: adds a random offset to each of `count` values that were loaded from a file of format
    `loaded` (OTT_BF16 or OTT_F16). The offset is uniform and smaller than half the distance to the neighboring
    value of that format, so each value still rounds to the loaded one. Zeros, infinities and NaNs do not
-   change. Value i uses draw first + i of (seed, stream). Why: docs/numerics.md, "Master dither". */
+   change. Value i uses draw first + i of (seed, stream). Why: "Master dither" in
+   docs/explanation/numerics.md. */
 void draw_dither(float *values, int64_t count, ott_dtype loaded, uint64_t seed, uint64_t stream,
                  uint64_t first);
 

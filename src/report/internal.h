@@ -75,7 +75,7 @@ typedef struct report_gap {
 report_gap report_gap_of(const report *r, int row);
 
 /* Percent by which the losses of BF16 and FP32 runs of the demo's model differed with one seed
-   (docs/recipes.md). If rows have one seed each, a smaller difference is not significant. */
+   (docs/reference/recipes.md). If rows have one seed each, a smaller difference is not significant. */
 #define REPORT_SEED_NOISE 1.5
 /* percent; a run is worse if its loss is higher than the first row's loss by more than this */
 #define REPORT_WORSE 1.0
@@ -97,7 +97,7 @@ const char *report_reference_name(const report *r);
 
 /* ---- FP8 health ---- */
 
-/* SQNR in dB that a format has on Gaussian data (docs/recipes.md); 0 for unknown formats. */
+/* SQNR in dB that a format has on Gaussian data (docs/reference/recipes.md); 0 for unknown formats. */
 double report_format_sqnr(const char *format);
 /* SQNR minus the SQNR that the format has on Gaussian data; smaller is worse. -infinity for a tensor with a
    NaN or infinity. Infinity if there is no SQNR, because all elements are 0 or there is no error. */

@@ -107,7 +107,7 @@ static void log_model(const run *r) {
     if (r->trainer->converted.has_fp8_head)
         log_info(r->log,
                  "The output head runs in FP8, which may cost more loss than all other layers together "
-                 "(docs/recipes.md): \"%s\" in float8.filter_fqns keeps it in high precision",
+                 "(docs/reference/recipes.md): \"%s\" in float8.filter_fqns keeps it in high precision",
                  config_head_name(r->cfg));
     log_kept(r);
 }
@@ -166,7 +166,7 @@ static void log_folder(const run *r) {
                  (long long)o->padding);
 }
 
-/* Logs how masters loaded from bf16 behave in training: docs/recipes.md, "Fine-tuning from a bf16 folder". */
+/* Logs how masters loaded from bf16 behave in training: docs/explanation/small-updates.md. */
 static void log_masters(const run *r) {
     ott_dtype from = r->trainer->m->masters_from;
     if (from == OTT_F32 || r->trainer->run.step > 0) return;

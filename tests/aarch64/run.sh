@@ -10,7 +10,7 @@ ctest --preset aarch64 --parallel "${JOBS:-$(nproc)}"
 folder=$(mktemp -d)
 trap 'rm -rf "$folder"' EXIT
 export OTTAVA_CUDA_PATH=/nowhere
-head -c 20000 docs/tour.md >"$folder/text.txt"
+head -c 20000 docs/explanation/tour.md >"$folder/text.txt"
 
 # train NAME COMMAND...: trains with COMMAND, and prints the checksums of the run's weights and moments, and
 # its losses.

@@ -1,7 +1,7 @@
 #!/bin/sh
-# Runs every command in README.md and docs/*.md as written, in the order of the pages, in a folder with the
-# files that the commands name. The wrapper bin/ottava, which this script writes, adds options that make the
-# runs small. `left` lists commands that do not run.
+# Runs every command in README.md and in the pages of docs/ as written, in the order of the pages, in a
+# folder with the files that the commands name. The wrapper bin/ottava, which this script writes, adds
+# options that make the runs small. `left` lists commands that do not run.
 root=$(cd "$(dirname "$0")/../.." && pwd)
 . "$root/tests/cli/checks.sh"
 export program
@@ -13,6 +13,8 @@ left() {
     cat <<'LEFT'
 make demo|trains for minutes; tests/cli/setup.sh tests its parts
 make test|runs this script
+make build|builds for minutes
+make install|tests/cli/install.sh tests it
 make cuda|builds for minutes, with the CUDA toolkit
 tools/gpu_check.sh OUT|needs a GPU
 tools/recipes.sh 500|trains for minutes
@@ -45,7 +47,7 @@ commands() {
         { inside = 0; before = $0 }' "$1" |
         sed 's/^ *\$ //; s/^ *//; s/  *# .*//; s/  */ /g' |
         grep -E \
-            '^([A-Z_]+=[^ ]* )*(ottava|mpirun|make|llama-cli|cc|\(ulimit|tools/[a-z_.]+|\./[a-z_]+\.sh)( |$)'
+            '^([A-Z_]+=[^ ]* )*(ottava|mpirun|make|llama-cli|cc|yes|\(ulimit|tools/[a-z_.]+|\./[a-z_]+\.sh)( |$)'
 }
 
 # ---- files that the commands name ----
@@ -82,7 +84,7 @@ cp cfg.toml next.toml
 
 # ---- small runs ----
 
-# Writes wrappers of ottava and mpirun. The wrapper of mpirun starts one rank.
+# Writes wrappers of ottava, mpirun and srun. The wrappers of mpirun and srun start one rank.
 cat >bin/ottava <<'OTTAVA'
 #!/bin/sh
 case $1 in
@@ -101,7 +103,8 @@ small_train="$small_train --distributed.fit=true"
 export small_train
 exec "$@"
 MPIRUN
-chmod +x bin/ottava bin/mpirun
+cp bin/mpirun bin/srun
+chmod +x bin/ottava bin/mpirun bin/srun
 export PATH="$PWD/bin:$PATH" OTTAVA="$PWD/bin/ottava" STEPS=2 seed=1 small_train small_plan small_bench
 
 # shrink COMMAND: sets options that make the command's run small. Large models get smaller dimensions. Some
@@ -118,7 +121,7 @@ shrink() {
         small_train="$small_train --train.seq_len=16 --model.n_layers=1 --train.max_steps=21 \
 --checkpoint.interval=20"
         ;;
-    *llama3_1_8b.toml*) \
+    *llama3_1_8b.toml* | *titan_llama3_8b.toml* | *llama_7b* | *llama3_8b*) \
         small_train="$small_train --model.reduce=64 --model.vocab_size=256 --data.dataset_path=book.txt" ;;
     *demo.toml*) small_train="$small_train --train.seq_len=16 --data.dataset_path=book.txt" ;;
     *debug* | *cfg.toml* | *run_train.sh*) small_train="$small_train --train.seq_len=16 --model.n_layers=2" ;;
@@ -128,19 +131,26 @@ shrink() {
     *"bench generate"*) small_bench="--repeats=1 --preset=demo --threads=1" ;;
     esac
     case $1 in
+    *llama_7b*) small_train="$small_train --train.grad_accum_steps=1 --train.seq_len=16" ;;
+    *grad_accum_steps*) small_train="$small_train --train.global_batch_size=2" ;;
+    *runs/lora*) small_train="$small_train --train.seq_len=256" ;;
+    esac
+    case $1 in
     *checkpoint.load_path=latest*) small_train="$small_train --train.max_steps=2" ;;
     *8b* | *8B*) small_plan=--model.n_layers=1 ;;
     esac
 }
 
+# troubleshooting.sh tests the page troubleshooting.md.
+pages="$root/README.md $(find "$root/docs" -name '*.md' ! -name troubleshooting.md | LC_ALL=C sort)"
 left >reasons
 while IFS='|' read -r part reason; do
     case $part in tools/*) continue ;; esac # not every tool is in a document
-    grep -hF -e "$part" "$root/README.md" "$root"/docs/*.md >found || report "$part, which is not run" \
+    grep -hF -e "$part" $pages >found || report "$part, which is not run" \
         "no document has this command"
 done <reasons
 
-for file in "$root/README.md" "$root"/docs/*.md; do
+for file in $pages; do
     commands "$file" >all
     while read -r line <&3; do
         part=$(while IFS='|' read -r part reason; do case $line in *"$part"*) echo "$part" && break ;; esac; \
@@ -154,6 +164,14 @@ for file in "$root/README.md" "$root"/docs/*.md; do
         report "$(basename "$file"): $line" "$([ $code -eq 0 ] || echo "exit code $code")"
     done 3<all
 done
+
+sed -n '/^```c$/,/^```$/p' "$root/docs/tutorials/c-program.md" | grep -v '^```' >program.c
+holds "c-program.md: the program is examples/fp8_layer.c" diff program.c "$root/examples/fp8_layer.c"
+
+# The Slurm job in cluster.md.
+sed -n '/^```sh$/,/^```$/p' "$root/docs/howto/cluster.md" | grep -v '^```' >job
+shrink configs/debug.toml
+holds "cluster.md: the Slurm job" timeout 60 sh job
 
 # Checks the calls of ottava in tools/compare_pytorch.py.
 if command -v python3 >/dev/null; then

@@ -2,7 +2,7 @@
  * CUDA graphs on the emulated GPU. Recorded work runs only at replay, and recording refuses the calls that
  * CUDA refuses. Training with train.compile_mode=reduce-overhead gives the same bits as training without it,
  * with far fewer launches. This is tested for all ways to cast and scale, with an evaluation, a changed
- * weight and a hook between steps. `cuda_test_graphs --write` makes a table for docs/gpu.md.
+ * weight and a hook between steps. `cuda_test_graphs --write` makes a table for docs/explanation/gpu.md.
  */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -261,7 +261,7 @@ static void a_stopped_step_is_undone(void **state) {
 
 /* ---- table of a step's GPU work ---- */
 
-#define PAGE  TEST_SOURCE_DIR "/docs/gpu.md"
+#define PAGE  TEST_SOURCE_DIR "/docs/explanation/gpu.md"
 #define TITLE "| a step's |"
 
 static const int counted[] = {BF16, TENSORWISE, DELAYED};

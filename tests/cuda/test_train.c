@@ -2,7 +2,7 @@
  * Full training runs on the emulated GPU, with the trainer and the loop of `ottava train`. They match the
  * same runs on the CPU bit for bit: losses, gradient norms and health in metrics.jsonl; weights, moments and
  * histories in the checkpoint. Tests every recipe, also with features that change computation or memory.
- * `cuda_test_train --write` makes the table of these runs in docs/gpu.md.
+ * `cuda_test_train --write` makes the table of these runs in docs/explanation/gpu.md.
  *
  * The CPU stores columnwise codes in the source's layout, the GPU transposed. That changes no bit: a
  * contraction reads the same codes in the same order (the tests fenced.*). Scales depend on the source only.
@@ -21,7 +21,7 @@
 #include "support/page.h"
 #include "train/train_fixture.h"
 
-#define PAGE  TEST_SOURCE_DIR "/docs/gpu.md"
+#define PAGE  TEST_SOURCE_DIR "/docs/explanation/gpu.md"
 #define TITLE "| run |"
 
 enum { ARGUMENTS = 24, STEPS_LONG = 20, STEPS = 2, STEPS_OF_GRAPHS = 4, STEPS_OF_CHANGES = 3 };

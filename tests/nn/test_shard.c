@@ -2,8 +2,8 @@
  * A tensor sharded over ranks, by rows or by columns, under every recipe. The codes of a shard are the codes
  * that the full tensor has for these elements, in the rowwise and in the columnwise copy. Negative control:
  * codes differ if ranks do not reduce amaxes. If a linear layer is sharded by rows, results have one rank's
- * bits. If it is sharded by columns, they are within the bound of docs/numerics.md. The test also checks
- * where a shard's rows are in the full tensor.
+ * bits. If it is sharded by columns, they are within the bound of docs/explanation/numerics.md. The test also
+ * checks where a shard's rows are in the full tensor.
  */
 #include <setjmp.h>
 #include <stdarg.h>

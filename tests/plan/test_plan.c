@@ -328,7 +328,7 @@ static double moved_by_block(const char *recipe, const char *more) {
     return moved(recipe, 13, more) - moved(recipe, 12, more);
 }
 
-/* Checks the rows of a table in docs/parallelism.md. */
+/* Checks the rows of a table in docs/explanation/parallelism.md. */
 static void what_fp8_saves_on_the_way(void **state) {
     static const struct {
         const char *recipe, *more, *name;
@@ -346,7 +346,7 @@ static void what_fp8_saves_on_the_way(void **state) {
     static char page[1 << 16];
     int missing = 0;
     (void)state;
-    FILE *f = fopen(TEST_SOURCE_DIR "/docs/parallelism.md", "r");
+    FILE *f = fopen(TEST_SOURCE_DIR "/docs/explanation/parallelism.md", "r");
     assert_non_null(f);
     page[fread(page, 1, sizeof page - 1, f)] = 0;
     fclose(f);
@@ -361,7 +361,7 @@ static void what_fp8_saves_on_the_way(void **state) {
         assert_true(of_block <= rows[i].most * block);
         missing += !strstr(page, row);
     }
-    if (missing) fail_msg("docs/parallelism.md lacks %d of the rows above", missing);
+    if (missing) fail_msg("docs/explanation/parallelism.md lacks %d of the rows above", missing);
 }
 
 /* ---- other dimensions ---- */

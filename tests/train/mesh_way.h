@@ -1,6 +1,6 @@
 /*
  * mesh_way: a way to spread a run over ranks. It defines which results must equal one rank's results in every
- * bit, and bounds the distance of the other results. docs/numerics.md derives the bounds.
+ * bit, and bounds the distance of the other results. docs/explanation/numerics.md derives the bounds.
  */
 #ifndef TESTS_TRAIN_MESH_WAY_H
 #define TESTS_TRAIN_MESH_WAY_H

@@ -1,9 +1,9 @@
 /*
- * Tests the table of docs/parallelism.md: every recipe (column) with every way to spread a run over ranks
- * (row). A row with one way runs with every kind of recomputation. A row with a pair of ways, such as
- * dp_shard with tp, runs with one kind, which changes from cell to cell. Each run has two steps and is
- * compared with one rank that trains on the same micro-batches. This test makes the page's table:
- * `train_test_matrix --write` updates it. docs/numerics.md derives the bounds.
+ * Tests the table of docs/explanation/parallelism.md: every recipe (column) with every way to spread a run
+ * over ranks (row). A row with one way runs with every kind of recomputation. A row with a pair of ways,
+ * such as dp_shard with tp, runs with one kind, which changes from cell to cell. Each run has two steps and
+ * is compared with one rank that trains on the same micro-batches. This test makes the page's table:
+ * `train_test_matrix --write` updates it. docs/explanation/numerics.md derives the bounds.
  *
  * The embedding is tied in every second cell. Cells with ep have experts. The number of layers is not
  * divisible by the number of stages, nor a shard's size by the number of ranks.
@@ -19,7 +19,7 @@
 #include "support/page.h"
 #include "train/mesh_way.h"
 
-#define PAGE  TEST_SOURCE_DIR "/docs/parallelism.md"
+#define PAGE  TEST_SOURCE_DIR "/docs/explanation/parallelism.md"
 #define TITLE "| spread over | ranks | micro-batches of each | bits of |"
 
 enum {

@@ -1,7 +1,7 @@
 /* cuda/gemm/gemm_check: fetches full rows of the operands to the host, where fp8/reference multiplies them.
-   The tensor cores' sums differ in bits from the host's (docs/numerics.md). So the energy of the error is
-   compared with the energy of the result. Errors from rounding and short accumulators are at least 40 dB
-   below the result. The errors of wrong products are about as large as the result. */
+   The tensor cores' sums differ in bits from the host's (docs/explanation/numerics.md). So the energy of the
+   error is compared with the energy of the result. Errors from rounding and short accumulators are at least
+   40 dB below the result. The errors of wrong products are about as large as the result. */
 #include "cuda/gemm/gemm_check.h"
 #include "cuda/gemm/samples.h"
 #include "fp8/cast.h"

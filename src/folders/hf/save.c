@@ -392,7 +392,7 @@ static const model_module *find_unfit(const saving *s) {
     return NULL;
 }
 
-/* The programs that can read this FP8 folder, and a warning if some cannot: the table of docs/export.md. */
+/* The programs that can read this FP8 folder, and a warning if some cannot: docs/howto/export.md. */
 typedef struct hf_readers {
     const char *names, *warning;
 } hf_readers;
