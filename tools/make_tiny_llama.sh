@@ -27,21 +27,28 @@ command -v "$ottava" >/dev/null || fail "no program $ottava: run 'make build' fi
 [ ! -e "$out" ] || fail "$out is there already: remove it, or name another folder"
 mkdir -p "$out/tokenizer"
 
-# Makes a tokenizer: token 0..255 is that byte, 256 begins a text, 257 ends it.
+# Makes a tokenizer like GPT-2's, without merges: token 0..255 is that byte, 256 begins a text, 257 ends it.
+# llama.cpp reads such tokenizers, too.
 awk 'BEGIN {
     printf "{\"version\":\"1.0\",\"added_tokens\":["
     for (i = 0; i < 2; i++)
         printf "%s{\"id\":%d,\"content\":\"%s\",\"single_word\":false,\"lstrip\":false,\"rstrip\":false," \
             "\"normalized\":false,\"special\":true}",
             i ? "," : "", 256 + i, i ? "</s>" : "<s>"
-    printf "],\"normalizer\":null,\"pre_tokenizer\":null,\"post_processor\":null,"
-    printf "\"decoder\":{\"type\":\"Sequence\",\"decoders\":[{\"type\":\"ByteFallback\"},{\"type\":" \
-        "\"Fuse\"}]},"
+    printf "],\"normalizer\":null,\"post_processor\":null,"
+    split("pre_tokenizer decoder", part, " ")
+    for (i = 1; i <= 2; i++)
+        printf "\"%s\":{\"type\":\"ByteLevel\",\"add_prefix_space\":false,\"trim_offsets\":true," \
+            "\"use_regex\":true},", part[i]
     printf "\"model\":{\"type\":\"BPE\",\"dropout\":null,\"unk_token\":null,\"continuing_subword_prefix\":" \
         "null,"
-    printf "\"end_of_word_suffix\":null,\"fuse_unk\":false,\"byte_fallback\":true,\"ignore_merges\":false," \
+    printf "\"end_of_word_suffix\":null,\"fuse_unk\":false,\"byte_fallback\":false,\"ignore_merges\":false," \
         "\"vocab\":{"
-    for (i = 0; i < 256; i++) printf "\"<0x%02X>\":%d,", i, i
+    # GPT-2 writes a byte that is no visible character as a character from 256 on.
+    for (i = 0; i < 256; i++) {
+        visible = (i > 32 && i < 127) || (i > 160 && i != 173)
+        printf "\"\\u%04x\":%d,", visible ? i : 256 + hidden++, i
+    }
     printf "\"<s>\":256,\"</s>\":257},\"merges\":[]}}\n"
 }' >"$out/tokenizer/tokenizer.json"
 printf '{"tokenizer_class":"PreTrainedTokenizerFast","bos_token":"<s>","eos_token":"</s>"}\n' \

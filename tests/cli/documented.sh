@@ -46,8 +46,8 @@ commands() {
         }
         { inside = 0; before = $0 }' "$1" |
         sed 's/^ *\$ //; s/^ *//; s/  *# .*//; s/  */ /g' |
-        grep -E \
-            '^([A-Z_]+=[^ ]* )*(ottava|mpirun|make|llama-cli|cc|yes|\(ulimit|tools/[a-z_.]+|\./[a-z_]+\.sh)( |$)'
+        grep -E '^([A-Z_]+=[^ ]* )*'\
+'(ottava|mpirun|make|llama-cli|cc|yes|\(ulimit|tools/[a-z_.]+|\./[a-z_]+\.sh)( |$)'
 }
 
 # ---- files that the commands name ----
@@ -157,7 +157,7 @@ for file in $pages; do
             done <reasons)
         [ -z "$part" ] || continue
         shrink "$line"
-        line=$(printf '%s\n' "$line" | sed 's/--out=FOLDER/--out=merged/; s/--format gguf.*/& --from=/')
+        line=$(printf '%s\n' "$line" | sed 's/--out=FOLDER/--out=merged/; / FOLDER /s/--format gguf.*/& --from=/')
         timeout 60 sh -c "$line" >out 2>err </dev/null
         code=$?
         case $line in "ottava doctor") code=0 ;; esac # the doctor ends with 1, because the GPU is missing
