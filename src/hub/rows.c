@@ -1,0 +1,185 @@
+/* hub/rows: downloads the rows of a dataset through the hub's rows interface.
+   Source: https://huggingface.co/docs/dataset-viewer/rows */
+#include "base/file/file.h"
+#include "base/json/json_member.h"
+#include "hub/client.h"
+#include <stdlib.h>
+#include <string.h>
+
+enum { PAGE = 100 }; /* most rows of one answer */
+
+typedef struct rows {
+    mem *account;
+    hub_client *client;
+    const char *dataset, *config, *split;
+    str server;    /* address of the rows interface */
+    json_t *names; /* the answer with the names of configurations and splits */
+    int64_t done, total;
+} rows;
+
+/* Inserts "datasets-server." after "://" of the hub's address, as the library `datasets` does. */
+static ott_status find_server(rows *r) {
+    const char *hub = hub_client_endpoint(), *host = strstr(hub, "://");
+    if (!host)
+        return status_fail(OTT_ERR_ARGUMENT, "HF_ENDPOINT = %s: must begin with https://",
+                           str_show(hub).text);
+    str_printf(&r->server, "%.*s://datasets-server.%s", (int)(host - hub), hub, host + 3);
+    return str_finish(&r->server);
+}
+
+/* Reads an answer to SERVER/WHAT?dataset=NAME[REST]. */
+static ott_status ask(rows *r, const char *what, const char *rest, json_t **out) {
+    str url = {.account = r->account};
+    str_printf(&url, "%s/%s?dataset=", r->server.text, what);
+    hub_client_escape(&url, r->dataset, false);
+    str_append(&url, rest);
+    ott_status status = str_finish(&url);
+    if (status == OTT_OK) status = hub_client_json(r->client, url.text, out);
+    str_free(&url);
+    return status;
+}
+
+/* Appends the different values of `member` in the list of splits, only of the configuration if it is not
+   NULL. */
+static void append_names(const json_t *splits, const char *member, const char *config, str *out) {
+    size_t i;
+    const json_t *entry;
+    const char *last = "";
+    json_array_foreach(splits, i, entry) {
+        const char *name = json_string_value(json_object_get(entry, member));
+        const char *of = json_string_value(json_object_get(entry, "config"));
+        if (!name || !of || strcmp(name, last) == 0 || (config && strcmp(of, config) != 0)) continue;
+        str_printf(out, "%s%s", out->length > 0 ? ", " : "", str_show(name).text);
+        last = name;
+    }
+}
+
+static ott_status fail_choice(rows *r, const json_t *splits, const char *member, const char *asked) {
+    str names = {.account = r->account};
+    append_names(splits, member, strcmp(member, "split") == 0 ? r->config : NULL, &names);
+    ott_status status = str_finish(&names);
+    if (status == OTT_OK)
+        status = status_fail(OTT_ERR_NOT_FOUND, "%s has no %s \"%s\": give one of %s by --%s", r->dataset,
+                             member, str_show(asked).text, names.text ? names.text : "(none)", member);
+    str_free(&names);
+    return status;
+}
+
+static bool has_name(const json_t *splits, const char *member, const char *name, const char *config) {
+    size_t i;
+    const json_t *entry;
+    json_array_foreach(splits, i, entry) {
+        const char *here = json_string_value(json_object_get(entry, member));
+        const char *of = json_string_value(json_object_get(entry, "config"));
+        if (here && of && strcmp(here, name) == 0 && (!config || strcmp(of, config) == 0)) return true;
+    }
+    return false;
+}
+
+/* Chooses the configuration, and checks that it has the split. */
+static ott_status choose(rows *r) {
+    const json_t *splits;
+    TRY(ask(r, "splits", "", &r->names));
+    TRY(status_context(json_member(r->names, "splits", JSON_KIND_LIST, JSON_NEEDED, &splits), "%s",
+                       r->dataset));
+    const char *first = json_string_value(json_object_get(json_array_get(splits, 0), "config"));
+    bool is_single = first != NULL;
+    for (size_t i = 0; i < json_array_size(splits); i++) {
+        const char *of = json_string_value(json_object_get(json_array_get(splits, i), "config"));
+        is_single = is_single && of && strcmp(of, first) == 0;
+    }
+    if (!r->config) r->config = is_single ? first : "default";
+    if (!has_name(splits, "config", r->config, NULL)) return fail_choice(r, splits, "config", r->config);
+    return has_name(splits, "split", r->split, r->config) ? OTT_OK
+                                                          : fail_choice(r, splits, "split", r->split);
+}
+
+static ott_status write_row(rows *r, const json_t *entry, file_writer *w) {
+    const json_t *row, *cut;
+    int64_t index;
+    TRY(json_member_integer(entry, "row_idx", JSON_NEEDED, r->done, r->done, &index));
+    TRY(json_member(entry, "row", JSON_KIND_OBJECT, JSON_NEEDED, &row));
+    TRY(json_member(entry, "truncated_cells", JSON_KIND_LIST, JSON_OPTIONAL, &cut));
+    if (json_array_size(cut) > 0)
+        return status_fail(
+            OTT_ERR_UNSUPPORTED,
+            "row %lld is too large, and the hub would shorten it: download the dataset's files "
+            "instead",
+            (long long)index);
+    char *text = json_dumps(row, JSON_COMPACT);
+    if (!text) return status_fail(OTT_ERR_MEMORY, "out of memory: a row");
+    ott_status status = file_writer_append(w, text, (int64_t)strlen(text));
+    free(text);
+    r->done++;
+    return status == OTT_OK ? file_writer_append(w, "\n", 1) : status;
+}
+
+static ott_status write_page(rows *r, const json_t *page, file_writer *w) {
+    const json_t *list, *entry;
+    int64_t total;
+    size_t i;
+    bool partial;
+    TRY(json_member_integer(page, "num_rows_total", JSON_NEEDED, 0, INT64_C(1) << 48, &total));
+    TRY(json_member_bool(page, "partial", false, &partial));
+    TRY(json_member(page, "rows", JSON_KIND_LIST, JSON_NEEDED, &list));
+    if (r->total >= 0 && total != r->total)
+        return status_fail(OTT_ERR_IO, "the dataset changed during the download: start again");
+    if (partial)
+        return status_fail(OTT_ERR_UNSUPPORTED,
+                           "the hub offers only the first %lld rows: download the dataset's files instead",
+                           (long long)total);
+    if (r->total < 0) hub_client_expect(r->client, total);
+    r->total = total;
+    if (json_array_size(list) == 0 && r->done < total)
+        return status_fail(OTT_ERR_FORMAT, "the hub sent %lld of %lld rows", (long long)r->done,
+                           (long long)total);
+    int64_t before = r->done;
+    json_array_foreach(list, i, entry) TRY(write_row(r, entry, w));
+    hub_client_add(r->client, "rows", r->done - before);
+    return OTT_OK;
+}
+
+static ott_status fetch_page(rows *r, file_writer *w) {
+    str rest = {.account = r->account};
+    json_t *page = NULL;
+    str_append(&rest, "&config=");
+    hub_client_escape(&rest, r->config, false);
+    str_append(&rest, "&split=");
+    hub_client_escape(&rest, r->split, false);
+    str_printf(&rest, "&offset=%lld&length=%d", (long long)r->done, PAGE);
+    ott_status status = str_finish(&rest);
+    if (status == OTT_OK) status = ask(r, "rows", rest.text, &page);
+    if (status == OTT_OK) {
+        status = write_page(r, page, w);
+        if (status != OTT_OK) status = status_context(status, "%s", r->dataset);
+    }
+    json_decref(page);
+    str_free(&rest);
+    return status;
+}
+
+static ott_status fetch_rows(rows *r, const char *path) {
+    file_writer *w = NULL;
+    TRY(find_server(r));
+    TRY(choose(r));
+    TRY(file_writer_open_output(r->account, path, &w));
+    ott_status status = OTT_OK;
+    while (status == OTT_OK && r->done != r->total) status = fetch_page(r, w);
+    if (status == OTT_OK) return file_writer_commit(w);
+    file_writer_abandon(w);
+    return status;
+}
+
+ott_status hub_pull_rows(const hub_caller *caller, const char *dataset, const char *config, const char *split,
+                         const char *path) {
+    rows r = {.dataset = dataset, .config = config, .split = split, .total = -1};
+    TRY(mem_open(&r.account));
+    r.server.account = r.account;
+    ott_status status = hub_client_open(r.account, caller, "dataset", dataset, split, &r.client);
+    if (status == OTT_OK) status = fetch_rows(&r, path);
+    hub_client_close(r.client);
+    json_decref(r.names);
+    str_free(&r.server);
+    mem_close(r.account);
+    return status;
+}
