@@ -3,7 +3,6 @@
 #include "cli.h"
 #include "hub/hub.h"
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 
 /* ---- what the download reports ---- */
@@ -56,24 +55,20 @@ int cli_fetch(output *out, const char *name, bool weights, char folder[CLI_PATH]
     return end_download(out, hub_find_or_pull(&caller, name, weights, folder));
 }
 
-typedef struct fetch_request {
-    const char **name;
-    bool weights;
-} fetch_request;
-
-static int fetch_operand(ott_context *context, output *out, void *user) {
-    const fetch_request *r = user;
-    char folder[CLI_PATH];
-    cli_stop_begin(context, CLI_STOP_PLAIN);
-    int code = cli_fetch(out, *r->name, r->weights, folder);
-    cli_stop_end();
-    if (code == CLI_DONE && !(*r->name = strdup(folder))) code = cli_error(CLI_FAILED, "out of memory");
-    return code;
-}
-
 int cli_fetch_argument(const char **name, bool weights) {
+    char folder[CLI_PATH];
+    ott_context *context;
+    output out;
     if (!*name || !hub_is_name(*name)) return CLI_DONE;
-    return cli_run(OTT_LOG_WARNING, fetch_operand, &(fetch_request){name, weights});
+    output_open(&out);
+    ott_status status = ott_context_open(NULL, &context);
+    if (status != OTT_OK) return cli_fail(status);
+    cli_stop_begin(context, CLI_STOP_PLAIN);
+    int code = cli_fetch(&out, *name, weights, folder);
+    cli_stop_end();
+    ott_context_close(context);
+    if (code == CLI_DONE && !(*name = strdup(folder))) code = cli_error(CLI_FAILED, "out of memory");
+    return code;
 }
 
 /* ---- the verb ---- */

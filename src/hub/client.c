@@ -66,7 +66,7 @@ bool hub_client_is_offline(void) {
 static ott_status copy_token(hub_client *c, const char *from, const char *text) {
     text += strspn(text, " \t\r\n");
     size_t length = strcspn(text, " \t\r\n");
-    if (length >= TOKEN_BYTES || str_has_control(text + length + strspn(text + length, " \t\r\n")))
+    if (length >= TOKEN_BYTES || text[length + strspn(text + length, " \t\r\n")])
         return status_fail(OTT_ERR_ARGUMENT, "%s: is not a token of the hub: get one at %s", from,
                            TOKENS_PAGE);
     snprintf(c->token, sizeof c->token, "%.*s", (int)length, text);
