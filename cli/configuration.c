@@ -56,13 +56,14 @@ static void take_text(void *user, const char *value) {
 
 int cli_fetch_models(output *out, const ott_config *config, bool weights) {
     static const char *const keys[] = {"model.hf_path", "peft.path", "data.tokenizer_path"};
-    char value[CLI_PATH], reduce[CLI_PATH];
+    char value[CLI_PATH], folder[CLI_PATH];
     int code = CLI_DONE;
-    ott_config_get(config, "model.reduce", take_text, reduce);
+    ott_config_get(config, "model.reduce", take_text, value);
+    bool initial = strcmp(value, "0") != 0; /* the model starts from random weights */
     for (int i = 0; i < 3 && code == CLI_DONE; i++) {
-        bool needs_weights = weights && i < 2 && strcmp(reduce, "0") == 0;
         ott_config_get(config, keys[i], take_text, value);
-        if (hub_is_name(value)) code = cli_fetch(out, value, needs_weights, value);
+        bool needed = i == 0 ? weights && !initial : i == 1 && weights;
+        if (hub_is_name(value)) code = cli_fetch(out, value, needed, folder);
     }
     return code;
 }

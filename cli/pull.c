@@ -5,7 +5,10 @@
 #include <stdio.h>
 #include <string.h>
 
-/* ---- what the download reports ---- */
+typedef struct pull_request {
+    const char *name, *revision, *dataset, *config, *split, *out;
+    bool weights, finds; /* as in hub_pull */
+} pull_request;
 
 static bool is_stopped(void *user) {
     (void)user;
@@ -18,41 +21,33 @@ static void log_download(void *user, ott_log_level level, const char *text) {
     if (output_rank() <= 0) cli_error(0, "%s%s", level == OTT_LOG_WARNING ? "warning: " : "", text);
 }
 
-static void show_bytes(void *user, const char *what, int64_t done, int64_t total) {
+/* Redraws the live line. `total` is in bytes, or in rows. */
+static void show_download(void *user, const char *what, int64_t done, int64_t total) {
     char line[200];
-    snprintf(line, sizeof line, "%.80s  %.2f/%.2f GB  %d%%", what, (double)done / 1e9, (double)total / 1e9,
+    bool rows = strcmp(what, "rows") == 0;
+    double unit = rows ? 1 : 1e9;
+    snprintf(line, sizeof line, "%.80s  %.*f/%.*f%s  %d%%", what, rows ? 0 : 2, (double)done / unit,
+             rows ? 0 : 2, (double)total / unit, rows ? "" : " GB",
              total > 0 ? (int)(100.0 * (double)done / (double)total) : 100);
     output_live(user, line);
 }
 
-static void show_rows(void *user, const char *what, int64_t done, int64_t total) {
-    char line[120];
-    snprintf(line, sizeof line, "%s %lld/%lld", what, (long long)done, (long long)total);
-    output_live(user, line);
-}
-
-/* On a terminal the live line shows the progress, in a pipe the log does. */
-static hub_caller describe_caller(output *out, const logger *log) {
-    return (hub_caller){.cancellation = {.log = log, .stop = is_stopped, .user = out},
-                        .progress = show_bytes,
-                        .retry_seconds = 1};
-}
-
-static logger open_log(const output *out) {
-    return (logger){.callback = log_download, .level = out->terminal ? OTT_LOG_WARNING : OTT_LOG_INFO};
-}
-
-static int end_download(output *out, ott_status status) {
+/* Downloads a model, or a dataset if r->dataset is not NULL. On a terminal the live line shows the progress, in
+   a pipe the log does. */
+static int download(output *out, const pull_request *r, char folder[CLI_PATH]) {
+    const logger log = {.callback = log_download, .level = out->terminal ? OTT_LOG_WARNING : OTT_LOG_INFO};
+    const hub_caller caller = {.cancellation = {.log = &log, .stop = is_stopped, .user = out},
+                               .progress = show_download,
+                               .retry_seconds = 1};
+    ott_status status = r->dataset ? hub_pull_rows(&caller, r->dataset, r->config, r->split, r->out)
+                                   : hub_pull(&caller, r->name, r->revision, r->weights, r->finds, folder);
     output_live_end(out);
     return status == OTT_ERR_STOPPED ? CLI_SIGNAL + cli_stop_signal() : cli_code(status);
 }
 
-/* ---- models that other verbs name ---- */
-
 int cli_fetch(output *out, const char *name, bool weights, char folder[CLI_PATH]) {
-    const logger log = open_log(out);
-    const hub_caller caller = describe_caller(out, &log);
-    return end_download(out, hub_find_or_pull(&caller, name, weights, folder));
+    const pull_request r = {.name = name, .revision = "main", .weights = weights, .finds = true};
+    return download(out, &r, folder);
 }
 
 int cli_fetch_argument(const char **name, bool weights) {
@@ -73,20 +68,11 @@ int cli_fetch_argument(const char **name, bool weights) {
 
 /* ---- the verb ---- */
 
-typedef struct pull_request {
-    const char *name, *revision, *dataset, *config, *split, *out;
-} pull_request;
-
 static int pull(ott_context *context, output *out, void *user) {
     const pull_request *r = user;
     char folder[CLI_PATH];
-    const logger log = open_log(out);
-    hub_caller caller = describe_caller(out, &log);
-    if (r->dataset) caller.progress = show_rows;
     cli_stop_begin(context, CLI_STOP_PLAIN);
-    ott_status status = r->dataset ? hub_pull_rows(&caller, r->dataset, r->config, r->split, r->out)
-                                   : hub_pull(&caller, r->name, r->revision, true, folder);
-    int code = end_download(out, status);
+    int code = download(out, r, folder);
     cli_stop_end();
     if (code == CLI_DONE) output_line(out, r->dataset ? r->out : folder);
     return code;
@@ -105,7 +91,7 @@ static int check_pull_request(const pull_request *r) {
 }
 
 int verb_pull(int argc, char **argv) {
-    pull_request r = {.revision = "main", .split = "train"};
+    pull_request r = {.revision = "main", .split = "train", .weights = true};
     const option options[] = {
         {"--revision", "R", OPTION_TEXT, &r.revision, "branch, tag or commit of the model (main)"},
         {"--dataset", "NAME", OPTION_TEXT, &r.dataset, "write a dataset's rows as JSONL"},

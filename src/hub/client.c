@@ -49,17 +49,12 @@ const char *hub_client_endpoint(void) {
     return given && *given ? given : "https://huggingface.co";
 }
 
-/* True if the variable has one of the values that huggingface_hub takes for true. */
-static bool is_on(const char *variable) {
-    static const char *const words[] = {"1", "ON", "YES", "TRUE"};
-    const char *value = getenv(variable);
-    for (size_t i = 0; value && i < sizeof words / sizeof *words; i++)
+bool hub_client_is_offline(void) {
+    static const char *const words[] = {"1", "on", "yes", "true"};
+    const char *value = getenv("HF_HUB_OFFLINE");
+    for (int i = 0; value && i < 4; i++)
         if (strcasecmp(value, words[i]) == 0) return true;
     return false;
-}
-
-bool hub_client_is_offline(void) {
-    return is_on("HF_HUB_OFFLINE") || is_on("TRANSFORMERS_OFFLINE");
 }
 
 /* Copies a token without white space around it. */
@@ -190,74 +185,45 @@ static size_t take_body(char *data, size_t one, size_t count, void *user) {
 
 /* ---- errors ---- */
 
-static const char *host_of(const char *url, char out[128]) {
-    const char *begin = strstr(url, "://");
-    snprintf(out, 128, "%.*s", (int)strcspn(begin ? begin + 3 : url, "/?"), begin ? begin + 3 : url);
-    return out;
-}
-
 static ott_status fail_access(const transfer *t) {
     const hub_client *c = t->c;
-    const char *folder = strcmp(c->kind, "dataset") == 0 ? "datasets/" : "";
+    const char *hub = hub_client_endpoint(), *folder = strcmp(c->kind, "dataset") == 0 ? "datasets/" : "";
     const char *token = *c->token ? "with the account of your token (HF_TOKEN)" : "then set HF_TOKEN";
     if (t->is_gated || t->code == 403)
         return status_fail(OTT_ERR_ARGUMENT,
                            "%s: access to this %s is restricted: accept its license at %s/%s%s, %s; tokens: "
                            "%s",
-                           c->name, c->kind, hub_client_endpoint(), folder, c->name, token, TOKENS_PAGE);
+                           c->name, c->kind, hub, folder, c->name, token, TOKENS_PAGE);
     if (t->is_revision_missing)
         return status_fail(OTT_ERR_NOT_FOUND,
                            "%s: the %s has no revision \"%s\": give a branch, a tag or a commit of %s/%s%s",
-                           c->name, c->kind, c->revision, hub_client_endpoint(), folder, c->name);
-    return status_fail(
-        OTT_ERR_NOT_FOUND, "%s: %s has no such %s, or it is private%s (HTTP %ld): check the name%s", c->name,
-        hub_client_endpoint(), c->kind, *c->token ? " and your token (HF_TOKEN) has no access" : "", t->code,
-        *c->token ? " and the token" : "; a private one needs HF_TOKEN");
+                           c->name, c->kind, c->revision, hub, folder, c->name);
+    return status_fail(OTT_ERR_NOT_FOUND,
+                       "%s: %s has no such %s, or it is private (%s): check the name and the token "
+                       "(HF_TOKEN%s)",
+                       c->name, hub, c->kind, c->reason, *c->token ? "" : " is not set");
 }
 
 static ott_status fail_disk(const transfer *t) {
-    const char *advice = t->disk_error == ENOSPC || t->disk_error == EDQUOT || t->disk_error == EFBIG
-                             ? "; free space, or set HF_HOME to a folder on a larger disk; the next call "
-                               "resumes"
-                             : "";
-    return status_fail(status_from_errno(t->disk_error), "%s: cannot write byte %lld of %lld: %s%s", t->path,
-                       (long long)t->have, (long long)t->size, strerror(t->disk_error), advice);
+    return status_fail(status_from_errno(t->disk_error),
+                       "%s: cannot write byte %lld of %lld: %s; free space, or set HF_HOME to a folder on a "
+                       "larger disk; the next call resumes",
+                       t->path, (long long)t->have, (long long)t->size, strerror(t->disk_error));
 }
 
-static ott_status fail_request(const transfer *t, CURLcode result) {
-    char host[128];
-    host_of(t->url, host);
+static ott_status fail_request(const transfer *t) {
     if (t->disk_error) return fail_disk(t);
-    if (result == CURLE_TOO_MANY_REDIRECTS)
-        return status_fail(OTT_ERR_IO, "%s: %s redirects in a loop: check HF_ENDPOINT and proxies",
-                           t->c->name, host);
-    if (result == CURLE_OK && (t->code == 401 || t->code == 403 || t->code == 404)) return fail_access(t);
-    if (result == CURLE_OK && t->code == 429)
-        return status_fail(OTT_ERR_IO,
-                           "%s: %s refuses more requests (HTTP 429): try again later%s; the next call "
-                           "resumes",
-                           t->c->name, host, *t->c->token ? "" : ", or set HF_TOKEN");
-    if (result == CURLE_OK)
-        return status_fail(OTT_ERR_IO, "%s: %s answered with HTTP %ld (%s): try again later", t->c->name,
-                           host, t->code, str_show(t->text.text ? t->text.text : "").text);
-    return status_fail(OTT_ERR_IO, "%s: %s: %s: check the network%s", t->c->name, host,
-                       *t->c->reason ? t->c->reason : curl_easy_strerror(result),
-                       t->c->reached ? "; the next call resumes" : ", HF_ENDPOINT and proxies");
+    if (t->code == 401 || t->code == 403 || t->code == 404) return fail_access(t);
+    return status_fail(OTT_ERR_IO, "%s: %.*s: %s: check the network, HF_ENDPOINT and proxies%s", t->c->name,
+                       (int)strcspn(t->url, "?"), t->url, t->c->reason,
+                       t->c->reached ? "; the next call resumes" : "");
 }
 
 /* True if the request may succeed when it is repeated. */
 static bool is_passing(const transfer *t, CURLcode result) {
-    static const CURLcode cuts[] = {CURLE_PARTIAL_FILE, CURLE_RECV_ERROR, CURLE_SEND_ERROR,
-                                    CURLE_GOT_NOTHING,  CURLE_HTTP2,      CURLE_HTTP2_STREAM};
-    static const CURLcode contacts[] = {CURLE_COULDNT_RESOLVE_HOST, CURLE_COULDNT_CONNECT,
-                                        CURLE_OPERATION_TIMEDOUT, CURLE_SSL_CONNECT_ERROR};
-    if (t->disk_error || t->is_too_long) return false;
+    if (t->disk_error) return false;
     if (result == CURLE_OK) return t->code == 408 || t->code == 416 || t->code == 429 || t->code >= 500;
-    for (size_t i = 0; i < sizeof cuts / sizeof *cuts; i++)
-        if (result == cuts[i]) return true;
-    for (size_t i = 0; i < sizeof contacts / sizeof *contacts; i++)
-        if (result == contacts[i]) return t->c->reached;
-    return result == CURLE_WRITE_ERROR; /* the server sent another part than was asked for */
+    return t->c->reached && result != CURLE_TOO_MANY_REDIRECTS;
 }
 
 /* ---- requests ---- */
@@ -274,24 +240,23 @@ static CURLcode request(transfer *t) {
     t->code = 0;
     t->is_gated = t->is_revision_missing = false;
     t->text.length = 0;
-    t->c->reason[0] = '\0';
+    t->c->reason[0] = '\0'; /* curl writes it, but not for every error */
     CURLcode result = curl_easy_perform(curl);
     curl_easy_getinfo(curl, CURLINFO_RESPONSE_CODE, &t->code);
+    if (result == CURLE_OK)
+        snprintf(t->c->reason, sizeof t->c->reason, "HTTP %ld", t->code);
+    else if (!*t->c->reason)
+        snprintf(t->c->reason, sizeof t->c->reason, "%s", curl_easy_strerror(result));
     return result;
 }
 
 /* Waits before a request is repeated: as long as the server asks for, or longer each time. */
-static ott_status wait_to_repeat(const transfer *t, CURLcode result, int failures) {
+static ott_status wait_to_repeat(const transfer *t, int failures) {
     curl_off_t asked = 0;
-    double seconds = ldexp(t->c->caller->retry_seconds, failures - 1);
-    char why[CURL_ERROR_SIZE + 32];
     curl_easy_getinfo(t->c->curl, CURLINFO_RETRY_AFTER, &asked);
-    if (asked > 0 && result == CURLE_OK) seconds = asked < LONGEST_WAIT ? (double)asked : LONGEST_WAIT;
-    snprintf(why, sizeof why, "HTTP %ld", t->code);
-    log_warning(t->c->caller->cancellation.log, "%s: %s; trying again in %.0f s", t->what,
-                result == CURLE_OK ? why
-                : *t->c->reason    ? t->c->reason
-                                   : curl_easy_strerror(result),
+    double seconds = ldexp(t->c->caller->retry_seconds, failures - 1);
+    if (asked > 0) seconds = asked < LONGEST_WAIT ? (double)asked : LONGEST_WAIT;
+    log_warning(t->c->caller->cancellation.log, "%s: %s; trying again in %.0f s", t->what, t->c->reason,
                 seconds);
     return hub_client_wait(t->c, seconds);
 }
@@ -305,9 +270,9 @@ static ott_status perform(transfer *t) {
         if (result == CURLE_OK && (t->code == 200 || t->code == 206)) return str_finish(&t->text);
         if (t->is_too_long) return OTT_OK;
         failures = t->have > before ? 1 : failures + 1;
-        if (!is_passing(t, result) || failures >= FAILURES) return fail_request(t, result);
+        if (!is_passing(t, result) || failures >= FAILURES) return fail_request(t);
         if (t->code == 416 && !restart_file(t)) return fail_disk(t);
-        TRY(wait_to_repeat(t, result, failures));
+        TRY(wait_to_repeat(t, failures));
     }
 }
 

@@ -17,7 +17,8 @@
 #define COMMIT_DIGITS 40
 #define INDEX_NAME    "model.safetensors.index.json"
 #define INDEX_LIMIT   (INT64_C(64) << 20)
-enum { FILES_MOST = 10000, PIECE = 1 << 20 };
+#define ADAPTERS      "adapter_config.json"
+enum { PIECE = 1 << 20 };
 
 /* A file that is downloaded. */
 typedef struct hub_file {
@@ -35,6 +36,7 @@ typedef struct repository {
     json_t *list;                         /* the hub's answer */
     hub_file *files;
     int64_t count, capacity;
+    bool weights, has_config, has_weights; /* weights: they are downloaded, too */
 } repository;
 
 /* ---- the list of files ---- */
@@ -62,72 +64,49 @@ static bool is_needed(const char *name, bool weights) {
     return str_ends_with_any(name, ends);
 }
 
-static ott_status add_file(repository *r, const json_t *entry, bool weights) {
+static ott_status add_file(repository *r, const json_t *entry) {
     const json_t *lfs = json_object_get(entry, "lfs");
+    bool is_lfs = json_is_object(lfs);
     hub_file f;
     TRY(json_member_text(entry, "rfilename", JSON_NEEDED, &f.name));
     if (!is_safe(f.name))
         return status_fail(OTT_ERR_FORMAT, "the file name \"%s\" is not allowed", str_show(f.name).text);
-    if (!is_needed(f.name, weights)) return OTT_OK;
-    if (json_is_object(lfs))
-        TRY(json_member_text(lfs, "sha256", JSON_NEEDED, &f.etag));
-    else
-        TRY(json_member_text(entry, "blobId", JSON_NEEDED, &f.etag));
-    if (!is_hexadecimal(f.etag, json_is_object(lfs) ? 64 : 40))
+    if (!is_needed(f.name, r->weights)) return OTT_OK;
+    TRY(json_member_text(is_lfs ? lfs : entry, is_lfs ? "sha256" : "blobId", JSON_NEEDED, &f.etag));
+    TRY(json_member_integer(entry, "size", JSON_NEEDED, 0, INT64_C(1) << 48, &f.size));
+    if (!is_hexadecimal(f.etag, is_lfs ? 64 : 40))
         return status_fail(OTT_ERR_FORMAT, "%s has the checksum \"%s\", which is none", f.name,
                            str_show(f.etag).text);
-    TRY(json_member_integer(entry, "size", JSON_NEEDED, 0, INT64_C(1) << 48, &f.size));
     TRY(mem_reserve(r->account, MEM_OTHER, r->count + 1, "the hub's files", &r->capacity, &r->files));
     r->files[r->count++] = f;
+    r->has_config = r->has_config || strcmp(f.name, "config.json") == 0 || strcmp(f.name, ADAPTERS) == 0;
+    r->has_weights = r->has_weights || str_ends_with(f.name, ".safetensors");
     return OTT_OK;
 }
 
-static ott_status read_list(repository *r, bool weights) {
+static ott_status read_list(repository *r) {
     const json_t *siblings, *entry;
     size_t i;
     TRY(json_member_text(r->list, "sha", JSON_NEEDED, &r->commit));
     if (!is_hexadecimal(r->commit, COMMIT_DIGITS))
         return status_fail(OTT_ERR_FORMAT, "\"%s\" is not a commit", str_show(r->commit).text);
     TRY(json_member(r->list, "siblings", JSON_KIND_LIST, JSON_NEEDED, &siblings));
-    if (json_array_size(siblings) > FILES_MOST)
-        return status_fail(OTT_ERR_UNSUPPORTED, "it has more than %d files", FILES_MOST);
-    json_array_foreach(siblings, i, entry) TRY(add_file(r, entry, weights));
-    return OTT_OK;
+    json_array_foreach(siblings, i, entry) TRY(add_file(r, entry));
+    if (r->has_config && (r->has_weights || !r->weights)) return OTT_OK;
+    return status_fail(OTT_ERR_UNSUPPORTED, "no %s, and other formats cannot be read: choose another model",
+                       r->has_config ? "*.safetensors" : "config.json");
 }
 
-/* Checks that the repository has a model that Ottava can read. */
-static ott_status check_files(const repository *r, bool weights) {
-    bool has_config = false, has_weights = !weights;
-    for (int64_t i = 0; i < r->count; i++) {
-        const char *name = r->files[i].name;
-        has_config =
-            has_config || strcmp(name, "config.json") == 0 || strcmp(name, "adapter_config.json") == 0;
-        has_weights = has_weights || str_ends_with(name, ".safetensors");
-    }
-    if (!has_config)
-        return status_fail(OTT_ERR_UNSUPPORTED,
-                           "%s has no config.json: it is not a model in Hugging Face format", r->name);
-    if (!has_weights)
-        return status_fail(OTT_ERR_UNSUPPORTED,
-                           "%s has no *.safetensors: other formats of weights cannot be read; choose another "
-                           "repository of this model",
-                           r->name);
-    return OTT_OK;
-}
-
-static ott_status fetch_list(repository *r, bool weights) {
+static ott_status fetch_list(repository *r) {
     str url = {.account = r->account};
     str_printf(&url, "%s/api/models/%s/revision/", hub_client_endpoint(), r->name);
     hub_client_escape(&url, r->revision, false);
     str_append(&url, "?blobs=true");
     ott_status status = str_finish(&url);
     if (status == OTT_OK) status = hub_client_json(r->client, url.text, &r->list);
-    if (status == OTT_OK) {
-        status = read_list(r, weights);
-        if (status != OTT_OK) status = status_context(status, "%s: the answer of %s", r->name, url.text);
-    }
     str_free(&url);
-    return status == OTT_OK ? check_files(r, weights) : status;
+    if (status != OTT_OK || (status = read_list(r)) == OTT_OK) return status;
+    return status_context(status, "%s: the hub's list of files", r->name);
 }
 
 /* ---- one file ---- */
@@ -189,9 +168,12 @@ out:
     return status;
 }
 
-static bool has_blob(const char *path, const hub_file *f) {
+/* Returns the size of the file blobs/ETAG, or blobs/ETAG.incomplete; -1 if there is none. */
+static int64_t blob_bytes(const repository *r, const hub_file *f, const char *end) {
+    char path[PATH_MAX];
     int64_t bytes;
-    return file_exists(path) && file_size(path, &bytes) == OTT_OK && bytes == f->size;
+    if (file_path(path, "%s/blobs/%s%s", r->path, f->etag, end) != OTT_OK || !file_exists(path)) return -1;
+    return file_size(path, &bytes) == OTT_OK ? bytes : -1;
 }
 
 /* Locks a file as huggingface_hub does. Waits while another process has the lock. */
@@ -216,8 +198,8 @@ static ott_status fetch_blob(const repository *r, const hub_file *f) {
     TRY(file_path(blob, "%s/blobs/%s", r->path, f->etag));
     TRY(file_path(incomplete, "%s.incomplete", blob));
     TRY(file_path(lock_path, "%s/%s.lock", r->locks, f->etag));
-    ott_status status = has_blob(blob, f) ? OTT_OK : take_lock(r, lock_path, f, &lock);
-    if (status == OTT_OK && lock >= 0 && !has_blob(blob, f)) {
+    ott_status status = blob_bytes(r, f, "") == f->size ? OTT_OK : take_lock(r, lock_path, f, &lock);
+    if (status == OTT_OK && blob_bytes(r, f, "") != f->size) {
         status = download(r, f, incomplete);
         if (status == OTT_OK) status = file_rename(incomplete, blob);
     }
@@ -250,19 +232,15 @@ static ott_status write_reference(const repository *r) {
     return file_write_atomic(path, r->commit, COMMIT_DIGITS);
 }
 
-/* Checks that the missing files fit on the disk. */
+/* Checks that the missing bytes fit on the disk. */
 static ott_status check_space(const repository *r) {
-    char path[PATH_MAX];
     struct statvfs disk;
     int64_t need = 0, total = 0;
     for (int64_t i = 0; i < r->count; i++) {
-        int64_t have = 0, size = r->files[i].size;
-        total += size;
-        TRY(file_path(path, "%s/blobs/%s", r->path, r->files[i].etag));
-        if (has_blob(path, &r->files[i])) continue;
-        TRY(file_path(path, "%s/blobs/%s.incomplete", r->path, r->files[i].etag));
-        if (!file_exists(path) || file_size(path, &have) != OTT_OK || have > size) have = 0;
-        need += size - have;
+        const hub_file *f = &r->files[i];
+        int64_t have = blob_bytes(r, f, "") == f->size ? f->size : blob_bytes(r, f, ".incomplete");
+        total += f->size;
+        need += have >= 0 && have <= f->size ? f->size - have : f->size;
     }
     hub_client_expect(r->client, total);
     if (statvfs(r->path, &disk) != 0) return OTT_OK;
@@ -309,14 +287,13 @@ static bool has_shards(mem *account, const char *folder) {
     return all;
 }
 
-static bool find_complete(mem *account, const char *name, const char *revision, bool weights,
-                          char folder[PATH_MAX]) {
-    return hub_name_find(name, revision, folder) &&
-           (!weights || file_is_in(folder, "model.safetensors") ||
-            file_is_in(folder, "adapter_model.safetensors") || has_shards(account, folder));
+static bool find_complete(const repository *r, char folder[PATH_MAX]) {
+    return hub_name_find(r->name, r->revision, folder) &&
+           (!r->weights || file_is_in(folder, "model.safetensors") ||
+            file_is_in(folder, "adapter_model.safetensors") || has_shards(r->account, folder));
 }
 
-static ott_status pull(repository *r, bool weights, bool finds, char folder[PATH_MAX]) {
+static ott_status pull(repository *r, bool finds, char folder[PATH_MAX]) {
     char cache[PATH_MAX];
     if (!hub_is_name(r->name))
         return status_fail(OTT_ERR_ARGUMENT, "\"%s\" is not a name of the hub: give ORGANIZATION/MODEL",
@@ -327,34 +304,21 @@ static ott_status pull(repository *r, bool weights, bool finds, char folder[PATH
     TRY(hub_name_cache(cache));
     TRY(hub_name_repository("models", r->name, r->path));
     TRY(file_path(r->locks, "%s/.locks%s", cache, strrchr(r->path, '/')));
-    finds = finds || hub_client_is_offline();
-    if (finds && find_complete(r->account, r->name, r->revision, weights, folder)) return OTT_OK;
+    if ((finds || hub_client_is_offline()) && find_complete(r, folder)) return OTT_OK;
     TRY(hub_client_open(r->account, r->caller, "model", r->name, r->revision, &r->client));
-    TRY(fetch_list(r, weights));
+    TRY(fetch_list(r));
     return fetch_all(r, folder);
 }
 
-static ott_status pull_in(const hub_caller *caller, const char *name, const char *revision, bool weights,
-                          bool finds, char folder[PATH_MAX]) {
-    repository r = {.caller = caller, .name = name, .revision = revision};
+ott_status hub_pull(const hub_caller *caller, const char *name, const char *revision, bool weights,
+                    bool finds, char folder[PATH_MAX]) {
+    repository r = {.caller = caller, .name = name, .revision = revision, .weights = weights};
     TRY(mem_open(&r.account));
-    ott_status status = pull(&r, weights, finds, folder);
+    ott_status status = pull(&r, finds, folder);
     hub_client_close(r.client);
     json_decref(r.list);
     mem_free(r.account, r.files);
     mem_close(r.account);
-    return status;
-}
-
-ott_status hub_pull(const hub_caller *caller, const char *name, const char *revision, bool weights,
-                    char folder[PATH_MAX]) {
-    return pull_in(caller, name, revision, weights, false, folder);
-}
-
-ott_status hub_find_or_pull(const hub_caller *caller, const char *name, bool weights, char folder[PATH_MAX]) {
-    char found[PATH_MAX];
-    ott_status status = pull_in(caller, name, "main", weights, true, found);
-    if (status == OTT_OK) memcpy(folder, found, PATH_MAX);
     return status;
 }
 

@@ -25,17 +25,15 @@ typedef struct hub_caller {
 
 /*
  * Downloads the files of a model that Ottava reads into the cache that huggingface_hub shares, and writes the
- * snapshot's folder to `folder`. revision: branch, tag or commit. weights: false leaves out the weights. Files
- * of the cache are not downloaded again. A file is in the snapshot only if its size and its checksum (SHA-256,
- * or git's SHA-1 for small files) are right. Processes that download the same file wait for each other.
+ * snapshot's folder to `folder`. revision: branch, tag or commit. weights: false leaves out the weights. finds:
+ * true makes no request if the cache has the model; false looks for a newer commit. A file is in the snapshot
+ * only if its size and its checksum (SHA-256, or git's SHA-1 for small files) are right. Processes that
+ * download the same file wait for each other.
  */
 ott_status hub_pull(const hub_caller *caller, const char *name, const char *revision, bool weights,
-                    char folder[PATH_MAX]);
+                    bool finds, char folder[PATH_MAX]);
 /* True if `path` looks like "organization/model" and no such file exists. */
 bool hub_is_name(const char *path);
-/* Like hub_pull for the branch main, without any request if the cache has the model, with all weights if
-   `weights`. `folder` may be the same text as `name`. */
-ott_status hub_find_or_pull(const hub_caller *caller, const char *name, bool weights, char folder[PATH_MAX]);
 /* Writes all rows of a dataset's split to the JSONL file `path`, which is complete or absent. config NULL: the
    only configuration, or `default`. */
 ott_status hub_pull_rows(const hub_caller *caller, const char *dataset, const char *config, const char *split,

@@ -39,59 +39,32 @@ static ott_status ask(rows *r, const char *what, const char *rest, json_t **out)
     return status;
 }
 
-/* Appends the different values of `member` in the list of splits, only of the configuration if it is not
-   NULL. */
-static void append_names(const json_t *splits, const char *member, const char *config, str *out) {
-    size_t i;
-    const json_t *entry;
-    const char *last = "";
-    json_array_foreach(splits, i, entry) {
-        const char *name = json_string_value(json_object_get(entry, member));
-        const char *of = json_string_value(json_object_get(entry, "config"));
-        if (!name || !of || strcmp(name, last) == 0 || (config && strcmp(of, config) != 0)) continue;
-        str_printf(out, "%s%s", out->length > 0 ? ", " : "", str_show(name).text);
-        last = name;
-    }
-}
-
-static ott_status fail_choice(rows *r, const json_t *splits, const char *member, const char *asked) {
-    str names = {.account = r->account};
-    append_names(splits, member, strcmp(member, "split") == 0 ? r->config : NULL, &names);
-    ott_status status = str_finish(&names);
-    if (status == OTT_OK)
-        status = status_fail(OTT_ERR_NOT_FOUND, "%s has no %s \"%s\": give one of %s by --%s", r->dataset,
-                             member, str_show(asked).text, names.text ? names.text : "(none)", member);
-    str_free(&names);
-    return status;
-}
-
-static bool has_name(const json_t *splits, const char *member, const char *name, const char *config) {
-    size_t i;
-    const json_t *entry;
-    json_array_foreach(splits, i, entry) {
-        const char *here = json_string_value(json_object_get(entry, member));
-        const char *of = json_string_value(json_object_get(entry, "config"));
-        if (here && of && strcmp(here, name) == 0 && (!config || strcmp(of, config) == 0)) return true;
-    }
-    return false;
-}
-
-/* Chooses the configuration, and checks that it has the split. */
+/* Checks that the dataset has the split, and chooses its configuration. */
 static ott_status choose(rows *r) {
-    const json_t *splits;
+    const json_t *splits, *entry;
+    const char *found = NULL;
+    str names = {.account = r->account};
+    int count = 0;
+    size_t i;
     TRY(ask(r, "splits", "", &r->names));
     TRY(status_context(json_member(r->names, "splits", JSON_KIND_LIST, JSON_NEEDED, &splits), "%s",
                        r->dataset));
-    const char *first = json_string_value(json_object_get(json_array_get(splits, 0), "config"));
-    bool is_single = first != NULL;
-    for (size_t i = 0; i < json_array_size(splits); i++) {
-        const char *of = json_string_value(json_object_get(json_array_get(splits, i), "config"));
-        is_single = is_single && of && strcmp(of, first) == 0;
+    json_array_foreach(splits, i, entry) {
+        const char *config = json_string_value(json_object_get(entry, "config"));
+        const char *split = json_string_value(json_object_get(entry, "split"));
+        if (!config || !split) continue;
+        str_printf(&names, "; --config %s --split %s", str_show(config).text, str_show(split).text);
+        if (strcmp(split, r->split) != 0 || (r->config && strcmp(config, r->config) != 0)) continue;
+        if (!found || strcmp(config, "default") == 0) found = config;
+        count++;
     }
-    if (!r->config) r->config = is_single ? first : "default";
-    if (!has_name(splits, "config", r->config, NULL)) return fail_choice(r, splits, "config", r->config);
-    return has_name(splits, "split", r->split, r->config) ? OTT_OK
-                                                          : fail_choice(r, splits, "split", r->split);
+    ott_status status = str_finish(&names);
+    if (status == OTT_OK && count != 1 && !(found && strcmp(found, "default") == 0))
+        status = status_fail(OTT_ERR_NOT_FOUND, "%s: give one of its splits%s", r->dataset,
+                             names.text ? names.text : " (it has none)");
+    r->config = found;
+    str_free(&names);
+    return status;
 }
 
 static ott_status write_row(rows *r, const json_t *entry, file_writer *w) {

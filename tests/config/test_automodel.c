@@ -88,8 +88,7 @@ static void test_2026(void **state) {
 /* A data set's hub name is an error. The message names the key for a local file and how to make the file. */
 static void test_hub_names(void **state) {
     config_case *c = *state;
-    case_bad_lines(c, ".yaml", of_2026, 3, "meta-llama/Llama-3.1-8B: there is no such folder",
-                   "model.hf_path", "\n  ", ": dataset.path_or_dataset = rowan/hellaswag",
+    case_bad_lines(c, ".yaml", of_2026, 2, "\n  ", ": dataset.path_or_dataset = rowan/hellaswag",
                    "data.dataset_path",
                    "read_parquet(sys.argv[1]).to_json(sys.argv[2], orient='records', lines=True)",
                    "validation_dataset.path_or_dataset = rowan/hellaswag", "eval.dataset_path", NULL);

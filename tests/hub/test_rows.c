@@ -39,11 +39,13 @@ static void test_rows(void **state) {
 static void test_choices(void **state) {
     hub_fixture *x = *state;
     assert_int_equal(pull(x, "large", "train"), OTT_ERR_NOT_FOUND);
-    assert_error_names("org/rows has no config \"large\": give one of default, small by --config");
+    assert_error_names("org/rows: give one of its splits; --config default --split train; --config default "
+                       "--split validation; "
+                       "--config small --split train");
     assert_int_equal(pull(x, NULL, "test"), OTT_ERR_NOT_FOUND);
-    assert_error_names("has no split \"test\": give one of train, validation by --split");
+    assert_error_names("give one of its splits; --config default");
     assert_int_equal(pull(x, "small", "validation"), OTT_ERR_NOT_FOUND);
-    assert_error_names("give one of train by --split");
+    assert_error_names("give one of its splits");
 }
 
 static void test_passing_faults(void **state) {
