@@ -26,8 +26,8 @@ struct hub_client {
     CURL *curl;
     char token[TOKEN_BYTES], reason[CURL_ERROR_SIZE];
     bool reached; /* a server has answered: failures to connect are passing ones */
-    int64_t done, total;
-    cancellation_progress log;
+    int64_t done;
+    cancellation_progress progress;
 };
 
 /* One request, or its repetitions. */
@@ -74,12 +74,8 @@ static ott_status read_token(hub_client *c) {
     char path[PATH_MAX], home[PATH_MAX], *text;
     int64_t bytes;
     if (given && *given) return copy_token(c, "HF_TOKEN", given);
-    if (named && *named) {
-        TRY(file_path(path, "%s", named));
-    } else {
-        TRY(hub_name_home(home));
-        TRY(file_join(home, "token", path));
-    }
+    TRY(hub_name_home(home));
+    TRY(named && *named ? file_path(path, "%s", named) : file_join(home, "token", path));
     if (!file_exists(path)) return OTT_OK;
     TRY(file_read(c->account, path, 1 << 16, &text, &bytes));
     ott_status status = copy_token(c, path, text);
@@ -105,19 +101,20 @@ ott_status hub_client_wait(const hub_client *c, double seconds) {
     return OTT_OK;
 }
 
-static void show(hub_client *c, const char *what, int64_t done) {
-    if (c->caller->progress) c->caller->progress(c->caller->cancellation.user, what, done, c->total);
-    cancellation_progress_update(&c->log, done); /* logs; curl's own callback stops the transfer */
+void hub_client_expect(hub_client *c, int64_t total) {
+    c->progress = cancellation_progress_begin(&c->caller->cancellation, "Downloading", total);
 }
 
-void hub_client_expect(hub_client *c, int64_t total) {
-    c->total = total;
-    c->log = cancellation_progress_begin(&c->caller->cancellation, "Downloading", total);
+/* Reports that `more` is done after c->done. */
+static void show(hub_client *c, const char *what, int64_t more) {
+    int64_t done = c->done + more;
+    if (c->caller->progress) c->caller->progress(c->caller->cancellation.user, what, done, c->progress.total);
+    cancellation_progress_update(&c->progress, done); /* check_stop ends the transfer */
 }
 
 void hub_client_add(hub_client *c, const char *what, int64_t done) {
+    show(c, what, done);
     c->done += done;
-    show(c, what, c->done);
 }
 
 /* ---- callbacks of curl ---- */
@@ -163,19 +160,18 @@ static bool append_to_file(transfer *t, const char *data, size_t length) {
         length -= (size_t)written;
         t->have += written;
     }
-    show(t->c, t->what, t->c->done + t->have);
+    show(t->c, t->what, t->have);
     return !t->is_too_long;
 }
 
-/* Bodies of errors go to t->text. Any return value other than the number of bytes ends the transfer. */
+/* Bodies of errors go to t->text. A server may send the full file, or another part. Any return value other than the number of bytes ends the transfer. */
 static size_t take_body(char *data, size_t one, size_t count, void *user) {
     transfer *t = user;
     size_t length = one * count;
     bool begins = t->code == 0;
     if (begins) curl_easy_getinfo(t->c->curl, CURLINFO_RESPONSE_CODE, &t->code);
     if (t->file >= 0 && (t->code == 200 || t->code == 206)) {
-        if (begins && t->from != t->have && !restart_file(t)) return 0; /* the server sends the full file */
-        if (begins && t->from != t->have) return 0;                     /* it sends another part */
+        if (begins && t->from != t->have && (!restart_file(t) || t->from != 0)) return 0;
         return append_to_file(t, data, length) ? length : 0;
     }
     if (t->text.length + (int64_t)length > ANSWER_LIMIT) return t->is_too_long = true, 0;
@@ -204,15 +200,12 @@ static ott_status fail_access(const transfer *t) {
                        c->name, hub, c->kind, c->reason, *c->token ? "" : " is not set");
 }
 
-static ott_status fail_disk(const transfer *t) {
-    return status_fail(status_from_errno(t->disk_error),
-                       "%s: cannot write byte %lld of %lld: %s; free space, or set HF_HOME to a folder on a "
-                       "larger disk; the next call resumes",
-                       t->path, (long long)t->have, (long long)t->size, strerror(t->disk_error));
-}
-
 static ott_status fail_request(const transfer *t) {
-    if (t->disk_error) return fail_disk(t);
+    if (t->disk_error)
+        return status_fail(status_from_errno(t->disk_error),
+                           "%s: cannot write byte %lld of %lld: %s; free space, or set HF_HOME to a folder "
+                           "on a larger disk; the next call resumes",
+                           t->path, (long long)t->have, (long long)t->size, strerror(t->disk_error));
     if (t->code == 401 || t->code == 403 || t->code == 404) return fail_access(t);
     return status_fail(OTT_ERR_IO, "%s: %.*s: %s: check the network, HF_ENDPOINT and proxies%s", t->c->name,
                        (int)strcspn(t->url, "?"), t->url, t->c->reason,
@@ -230,7 +223,7 @@ static bool is_passing(const transfer *t, CURLcode result) {
 
 static CURLcode request(transfer *t) {
     CURL *curl = t->c->curl;
-    char range[32];
+    char range[32], *reason = t->c->reason;
     snprintf(range, sizeof range, "%lld-", (long long)t->have);
     curl_easy_setopt(curl, CURLOPT_URL, t->url);
     curl_easy_setopt(curl, CURLOPT_RANGE, t->have > 0 ? range : NULL);
@@ -240,13 +233,11 @@ static CURLcode request(transfer *t) {
     t->code = 0;
     t->is_gated = t->is_revision_missing = false;
     t->text.length = 0;
-    t->c->reason[0] = '\0'; /* curl writes it, but not for every error */
+    *reason = '\0'; /* curl writes it, but not for every error */
     CURLcode result = curl_easy_perform(curl);
     curl_easy_getinfo(curl, CURLINFO_RESPONSE_CODE, &t->code);
-    if (result == CURLE_OK)
-        snprintf(t->c->reason, sizeof t->c->reason, "HTTP %ld", t->code);
-    else if (!*t->c->reason)
-        snprintf(t->c->reason, sizeof t->c->reason, "%s", curl_easy_strerror(result));
+    if (result == CURLE_OK) snprintf(reason, CURL_ERROR_SIZE, "HTTP %ld", t->code);
+    if (!*reason) snprintf(reason, CURL_ERROR_SIZE, "%s", curl_easy_strerror(result));
     return result;
 }
 
@@ -271,7 +262,7 @@ static ott_status perform(transfer *t) {
         if (t->is_too_long) return OTT_OK;
         failures = t->have > before ? 1 : failures + 1;
         if (!is_passing(t, result) || failures >= FAILURES) return fail_request(t);
-        if (t->code == 416 && !restart_file(t)) return fail_disk(t);
+        if (t->code == 416 && !restart_file(t)) return fail_request(t);
         TRY(wait_to_repeat(t, failures));
     }
 }
@@ -296,7 +287,7 @@ ott_status hub_client_file(hub_client *c, const char *url, const char *path, con
         .c = c, .url = url, .what = name, .path = path, .size = size, .text = {.account = c->account}};
     TRY(file_open_own(path, O_WRONLY, &t.file));
     t.have = lseek(t.file, 0, SEEK_END);
-    ott_status status = t.have > size && !restart_file(&t) ? fail_disk(&t) : OTT_OK;
+    ott_status status = t.have > size && !restart_file(&t) ? fail_request(&t) : OTT_OK;
     if (status == OTT_OK && (t.have < size || size == 0)) status = perform(&t);
     *fits = t.have == size && !t.is_too_long;
     if (status == OTT_OK && *fits) status = file_sync_descriptor(t.file, path);

@@ -2,8 +2,8 @@
    appears in the snapshot. */
 #include "base/file/file.h"
 #include "base/json/json_member.h"
-#include "base/json/json_text.h"
 #include "formats/hf/hub_name.h"
+#include "formats/safetensors/shards.h"
 #include "hub/client.h"
 #include <errno.h>
 #include <fcntl.h>
@@ -15,8 +15,6 @@
 #include <unistd.h>
 
 #define COMMIT_DIGITS 40
-#define INDEX_NAME    "model.safetensors.index.json"
-#define INDEX_LIMIT   (INT64_C(64) << 20)
 #define ADAPTERS      "adapter_config.json"
 enum { PIECE = 1 << 20 };
 
@@ -58,10 +56,11 @@ static bool is_hexadecimal(const char *text, size_t length) {
 
 /* Ottava reads the files of the top folder only. consolidated*.safetensors are the weights a second time. */
 static bool is_needed(const char *name, bool weights) {
-    static const char *const ends[] = {".json", ".jinja", "tokenizer.model", "merges.txt", "vocab.txt", NULL};
+    static const char *const ends[] = {".json",     ".jinja", "tokenizer.model", "merges.txt", "vocab.txt",
+                                       "README.md", NULL};
     if (strchr(name, '/')) return false;
     if (str_ends_with(name, ".safetensors")) return weights && !str_starts_with(name, "consolidated");
-    return str_ends_with_any(name, ends);
+    return str_ends_with_any(name, ends) || str_starts_with(name, "LICENSE");
 }
 
 static ott_status add_file(repository *r, const json_t *entry) {
@@ -178,14 +177,11 @@ static int64_t blob_bytes(const repository *r, const hub_file *f, const char *en
 
 /* Locks a file as huggingface_hub does. Waits while another process has the lock. */
 static ott_status take_lock(const repository *r, const char *path, const hub_file *f, int *lock) {
-    bool waits = false;
+    const logger *log = r->caller->cancellation.log;
     TRY(file_open_own(path, O_RDWR, lock));
-    while (flock(*lock, LOCK_EX | LOCK_NB) != 0) {
+    for (int waits = 0; flock(*lock, LOCK_EX | LOCK_NB) != 0; waits++) {
         if (errno != EWOULDBLOCK) return OTT_OK; /* a file system without locks */
-        if (!waits)
-            log_info(r->caller->cancellation.log, "%s: waiting for another process that downloads it",
-                     f->name);
-        waits = true;
+        if (waits == 0) log_info(log, "%s: waiting for another process that downloads it", f->name);
         TRY(hub_client_wait(r->client, 0.1));
     }
     return OTT_OK;
@@ -210,17 +206,15 @@ static ott_status fetch_blob(const repository *r, const hub_file *f) {
 
 /* ---- the snapshot ---- */
 
-/* Links a file of the snapshot to its blob. */
+/* Links a file of the snapshot to its blob. Another process may do the same. */
 static ott_status link_file(const repository *r, const hub_file *f) {
-    char path[PATH_MAX], temporary[FILE_STAGING_NAME], target[96];
+    char path[PATH_MAX], target[96];
     TRY(file_path(path, "%s/snapshots/%s/%s", r->path, r->commit, f->name));
     snprintf(target, sizeof target, "../../blobs/%s", f->etag);
     if (file_exists(path)) return OTT_OK;
-    file_staging_name(path, temporary);
-    unlink(temporary);
-    if (symlink(target, temporary) != 0)
-        return status_fail(status_from_errno(errno), "%s: cannot create the link: %s", path, strerror(errno));
-    return file_rename(temporary, path);
+    unlink(path); /* a link to a blob that was removed */
+    if (symlink(target, path) == 0 || errno == EEXIST) return OTT_OK;
+    return status_fail(status_from_errno(errno), "%s: cannot create the link: %s", path, strerror(errno));
 }
 
 static ott_status write_reference(const repository *r) {
@@ -266,31 +260,14 @@ static ott_status fetch_all(repository *r, char folder[PATH_MAX]) {
     return write_reference(r);
 }
 
-/* ---- what the cache has ---- */
-
-/* True if `folder` has all files of the index. */
-static bool has_shards(mem *account, const char *folder) {
-    char path[PATH_MAX], *text;
-    int64_t bytes;
-    json_error_t error;
-    json_t *root = NULL, *file;
-    const char *tensor;
-    if (file_join(folder, INDEX_NAME, path) != OTT_OK) return false;
-    if (!file_exists(path) || file_read(account, path, INDEX_LIMIT, &text, &bytes) != OTT_OK) return false;
-    json_text_parse(text, bytes, 0, &root, &error);
-    json_t *map = json_object_get(root, "weight_map");
-    bool all = json_object_size(map) > 0;
-    json_object_foreach(map, tensor, file) all =
-        all && json_is_string(file) && file_is_in(folder, json_string_value(file));
-    json_decref(root);
-    mem_free(account, text);
-    return all;
-}
-
+/* True if the cache has the model, with all weights if they are needed. */
 static bool find_complete(const repository *r, char folder[PATH_MAX]) {
-    return hub_name_find(r->name, r->revision, folder) &&
-           (!r->weights || file_is_in(folder, "model.safetensors") ||
-            file_is_in(folder, "adapter_model.safetensors") || has_shards(r->account, folder));
+    shards *s = NULL;
+    if (!hub_name_find(r->name, r->revision, folder)) return false;
+    bool complete = !r->weights || file_is_in(folder, "adapter_model.safetensors") ||
+                    shards_open(r->account, folder, &s) == OTT_OK;
+    shards_close(s);
+    return complete;
 }
 
 static ott_status pull(repository *r, bool finds, char folder[PATH_MAX]) {

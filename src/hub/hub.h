@@ -1,14 +1,12 @@
 /*
  * hub: downloads models and datasets of the Hugging Face hub. Part of the program, not of the library. Reads
- * the environment variables of huggingface_hub: HF_ENDPOINT, HF_HOME, HF_HUB_CACHE, HF_TOKEN, HF_TOKEN_PATH
- * and HF_HUB_OFFLINE.
+ * huggingface_hub's variables HF_ENDPOINT, HF_HOME, HF_HUB_CACHE, HF_TOKEN, HF_TOKEN_PATH and HF_HUB_OFFLINE.
  *
- * Requests that fail for a passing reason (a cut connection, HTTP 429 and 5xx) are repeated. The token is sent
- * to the host of HF_ENDPOINT only. A stop request ends a download at once; the next download resumes it.
+ * Requests are repeated after failures that pass (a cut connection, HTTP 429 and 5xx). The token is sent to
+ * the host of HF_ENDPOINT only. After a stop request or an error, the next download resumes.
  *
- * Errors. OTT_ERR_NOT_FOUND: no such model, dataset, revision, configuration or split. OTT_ERR_ARGUMENT: the
- * name or the access (token, license). OTT_ERR_FORMAT: an answer that is not the hub's. OTT_ERR_IO: network or
- * disk.
+ * Errors. OTT_ERR_NOT_FOUND: no such model, dataset, revision or split. OTT_ERR_ARGUMENT: a wrong name, or no
+ * access. OTT_ERR_FORMAT: an answer that is not the hub's. OTT_ERR_IO: network or disk.
  */
 #ifndef HUB_HUB_H
 #define HUB_HUB_H

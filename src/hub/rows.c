@@ -12,27 +12,26 @@ typedef struct rows {
     mem *account;
     hub_client *client;
     const char *dataset, *config, *split;
-    str server;    /* address of the rows interface */
     json_t *names; /* the answer with the names of configurations and splits */
     int64_t done, total;
 } rows;
 
-/* Inserts "datasets-server." after "://" of the hub's address, as the library `datasets` does. */
-static ott_status find_server(rows *r) {
+/* Reads the answer to /splits, or to /rows. The address of the rows interface
+   is the hub's, with "datasets-server." after "://", as in the library `datasets`. */
+static ott_status ask(rows *r, bool for_rows, json_t **out) {
     const char *hub = hub_client_endpoint(), *host = strstr(hub, "://");
-    if (!host)
-        return status_fail(OTT_ERR_ARGUMENT, "HF_ENDPOINT = %s: must begin with https://",
-                           str_show(hub).text);
-    str_printf(&r->server, "%.*s://datasets-server.%s", (int)(host - hub), hub, host + 3);
-    return str_finish(&r->server);
-}
-
-/* Reads an answer to SERVER/WHAT?dataset=NAME[REST]. */
-static ott_status ask(rows *r, const char *what, const char *rest, json_t **out) {
+    int scheme = host ? (int)(host + 3 - hub) : 0;
     str url = {.account = r->account};
-    str_printf(&url, "%s/%s?dataset=", r->server.text, what);
+    str_printf(&url, "%.*sdatasets-server.%s/%s?dataset=", scheme, hub, hub + scheme,
+               for_rows ? "rows" : "splits");
     hub_client_escape(&url, r->dataset, false);
-    str_append(&url, rest);
+    if (for_rows) {
+        str_append(&url, "&config=");
+        hub_client_escape(&url, r->config, false);
+        str_append(&url, "&split=");
+        hub_client_escape(&url, r->split, false);
+        str_printf(&url, "&offset=%lld&length=%d", (long long)r->done, PAGE);
+    }
     ott_status status = str_finish(&url);
     if (status == OTT_OK) status = hub_client_json(r->client, url.text, out);
     str_free(&url);
@@ -46,7 +45,7 @@ static ott_status choose(rows *r) {
     str names = {.account = r->account};
     int count = 0;
     size_t i;
-    TRY(ask(r, "splits", "", &r->names));
+    TRY(ask(r, false, &r->names));
     TRY(status_context(json_member(r->names, "splits", JSON_KIND_LIST, JSON_NEEDED, &splits), "%s",
                        r->dataset));
     json_array_foreach(splits, i, entry) {
@@ -113,27 +112,15 @@ static ott_status write_page(rows *r, const json_t *page, file_writer *w) {
 }
 
 static ott_status fetch_page(rows *r, file_writer *w) {
-    str rest = {.account = r->account};
-    json_t *page = NULL;
-    str_append(&rest, "&config=");
-    hub_client_escape(&rest, r->config, false);
-    str_append(&rest, "&split=");
-    hub_client_escape(&rest, r->split, false);
-    str_printf(&rest, "&offset=%lld&length=%d", (long long)r->done, PAGE);
-    ott_status status = str_finish(&rest);
-    if (status == OTT_OK) status = ask(r, "rows", rest.text, &page);
-    if (status == OTT_OK) {
-        status = write_page(r, page, w);
-        if (status != OTT_OK) status = status_context(status, "%s", r->dataset);
-    }
+    json_t *page;
+    TRY(ask(r, true, &page));
+    ott_status status = write_page(r, page, w);
     json_decref(page);
-    str_free(&rest);
-    return status;
+    return status == OTT_OK ? OTT_OK : status_context(status, "%s", r->dataset);
 }
 
 static ott_status fetch_rows(rows *r, const char *path) {
     file_writer *w = NULL;
-    TRY(find_server(r));
     TRY(choose(r));
     TRY(file_writer_open_output(r->account, path, &w));
     ott_status status = OTT_OK;
@@ -147,12 +134,10 @@ ott_status hub_pull_rows(const hub_caller *caller, const char *dataset, const ch
                          const char *path) {
     rows r = {.dataset = dataset, .config = config, .split = split, .total = -1};
     TRY(mem_open(&r.account));
-    r.server.account = r.account;
     ott_status status = hub_client_open(r.account, caller, "dataset", dataset, split, &r.client);
     if (status == OTT_OK) status = fetch_rows(&r, path);
     hub_client_close(r.client);
     json_decref(r.names);
-    str_free(&r.server);
     mem_close(r.account);
     return status;
 }

@@ -5,19 +5,25 @@
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 #include <cmocka.h>
 
-enum { WEIGHTS = 300000, ROWS = 250 };
+enum { WEIGHTS = 300000, HEADER = 72, ROWS = 250 };
 
 static void write_files(folder *f) {
+    static const char header[] = "{\"w\":{\"dtype\":\"F32\",\"shape\":[74980],\"data_offsets\":[0,299920]}}";
     char bytes[WEIGHTS];
     for (int i = 0; i < WEIGHTS; i++) bytes[i] = (char)(i * 7 + i / 251);
+    memset(bytes, 0, 8);
+    bytes[0] = HEADER; /* length of the header, in eight bytes */
+    memset(bytes + 8, ' ', HEADER);
+    memcpy(bytes + 8, header, sizeof header - 1);
     assert_int_equal(file_make_folder(folder_file(f, "repo")), OTT_OK);
     folder_write_text(f, "repo/config.json", "{\"model_type\": \"llama\"}\n");
     folder_write_text(f, "repo/tokenizer.json", "{\"model\": {}}");
     folder_write_text(f, "repo/merges.txt", "");
     folder_write(f, "repo/model.safetensors", bytes, WEIGHTS);
-    folder_write_text(f, "repo/README.md", "not needed");
+    folder_write_text(f, "repo/pytorch_model.bin", "not needed");
     folder_write_text(f, "repo/consolidated.safetensors", "not needed");
     FILE *rows = fopen(folder_file(f, "rows.jsonl"), "w");
     assert_non_null(rows);
