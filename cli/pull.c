@@ -84,7 +84,7 @@ static int check_pull_request(const pull_request *r) {
     if (!r->dataset && (r->config || r->out))
         return cli_error(CLI_BAD_INPUT, "pull: --config, --split and --out need --dataset NAME");
     if (r->dataset && r->name)
-        return cli_error(CLI_BAD_INPUT, "pull: \"%s\" and --dataset are given; give one of them", r->name);
+        return cli_error(CLI_BAD_INPUT, "pull: \"%s\" and --dataset are both given; give one", r->name);
     if (r->dataset && !r->out)
         return cli_error(CLI_BAD_INPUT, "pull: --out is missing: --out=FILE.jsonl receives the rows");
     return CLI_DONE;
@@ -104,7 +104,7 @@ int verb_pull(int argc, char **argv) {
         .synopsis = "NAME [--revision R]\n"
                     "       ottava pull --dataset NAME [--config C] [--split S] --out FILE",
         .about = "Downloads a model of the Hugging Face hub into the cache that Python's huggingface_hub\n"
-                 "uses too, and prints its folder. A download that was cut is resumed, and every file's\n"
+                 "uses too, and prints its folder. A broken download is resumed, and every file's\n"
                  "checksum is verified. All verbs take the name of a model where they take its folder,\n"
                  "and download a model that the cache lacks. pull again fetches a newer version.\n\n"
                  "Environment: HF_TOKEN (private models and models with a license to accept), HF_HOME and\n"

@@ -33,7 +33,7 @@ struct hub_client {
 /* One request, or its repetitions. */
 typedef struct transfer {
     hub_client *c;
-    const char *url, *what, *path; /* what: the file, for the progress */
+    const char *url, *what, *path; /* what: name for the progress; path: the file */
     int file;                      /* descriptor of the file that is downloaded; -1: a text */
     int64_t have, size, from;      /* bytes in the file, of the complete file, offset that the server sends */
     str text;                      /* the answer, unless it goes to the file */

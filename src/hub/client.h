@@ -15,7 +15,7 @@ ott_status hub_client_open(mem *account, const hub_caller *caller, const char *k
 void hub_client_close(hub_client *c); /* NULL is allowed */
 /* The address of the hub, without a trailing slash: HF_ENDPOINT, or https://huggingface.co. */
 const char *hub_client_endpoint(void);
-/* Appends `text`, percent-encoded. keep_slash: "/" stays as it is. */
+/* Appends `text`, percent-encoded. keep_slash: "/" is not encoded. */
 void hub_client_escape(str *url, const char *text, bool keep_slash);
 /* Reads a JSON answer. *out is owned by the caller (json_decref). */
 ott_status hub_client_json(hub_client *c, const char *url, json_t **out);
@@ -23,7 +23,7 @@ ott_status hub_client_json(hub_client *c, const char *url, json_t **out);
    the hub sent another number of bytes; the caller then removes the file. */
 ott_status hub_client_file(hub_client *c, const char *url, const char *path, const char *name, int64_t size,
                            bool *fits);
-/* The total work and how much of it is done, for the progress callback. */
+/* Sets the total bytes or rows; adds bytes or rows that are done. Both are for the progress. */
 void hub_client_expect(hub_client *c, int64_t total);
 void hub_client_add(hub_client *c, const char *what, int64_t done);
 /* Sleeps, in short pieces. Returns OTT_ERR_STOPPED after a stop request. */

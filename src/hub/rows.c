@@ -67,12 +67,12 @@ static ott_status choose(rows *r) {
 }
 
 static ott_status write_row(rows *r, const json_t *entry, file_writer *w) {
-    const json_t *row, *cut;
+    const json_t *row, *shortened;
     int64_t index;
     TRY(json_member_integer(entry, "row_idx", JSON_NEEDED, r->done, r->done, &index));
     TRY(json_member(entry, "row", JSON_KIND_OBJECT, JSON_NEEDED, &row));
-    TRY(json_member(entry, "truncated_cells", JSON_KIND_LIST, JSON_OPTIONAL, &cut));
-    if (json_array_size(cut) > 0)
+    TRY(json_member(entry, "truncated_cells", JSON_KIND_LIST, JSON_OPTIONAL, &shortened));
+    if (json_array_size(shortened) > 0)
         return status_fail(
             OTT_ERR_UNSUPPORTED,
             "row %lld is too large, and the hub would shorten it: download the dataset's files "

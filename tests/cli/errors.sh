@@ -54,7 +54,7 @@ CONFIG_FILE=absent.toml fails "--job.config_file overrides CONFIG_FILE" 2 "unsai
 # ---- several errors together ----
 fails "too many ranks and no data" 2 \
     "2 errors keep this configuration from running:|(1): distributed.dp_shard|--distributed.fit=true|\
-no training data is named" train --distributed.tp=2 --train.max_steps=3
+no training data is named" train --model.preset=42M --distributed.tp=2 --train.max_steps=3
 offline="meta-llama/Llama-3.1-8B: is not in the cache completely, and HF_HUB_OFFLINE forbids to download it"
 fails "generate with a hub name" 2 "$offline" generate meta-llama/Llama-3.1-8B --prompt=x
 fails "plan with a hub name" 2 "$offline" plan --model.hf_path=meta-llama/Llama-3.1-8B

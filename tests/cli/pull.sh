@@ -42,10 +42,10 @@ works "pull --help" "pull NAME [--revision R]|HF_TOKEN" pull --help
 fails "pull without a name" 2 "pull: NAME is missing" pull
 fails "pull with a bad name" 2 '"x" is not a name of the hub: give ORGANIZATION/MODEL' pull x
 fails "pull a dataset without a file" 2 "pull: --out is missing" pull --dataset org/rows
-serve cut 1 /content/
+serve break 1 /content/
 call pull org/tiny
 report "pull prints the folder" "$(grep -qxF "$snapshot" out || echo "out is not $snapshot")"
-report "a cut download is resumed" "$(missing err "model.safetensors: |trying again in 1 s")"
+report "a broken download is resumed" "$(missing err "model.safetensors: |trying again in 1 s")"
 holds "the exit code is 0" test $code = 0
 for file in config.json tokenizer.json merges.txt model.safetensors; do
     holds "$file is downloaded" cmp "repo/$file" "$snapshot/$file"
@@ -55,7 +55,7 @@ serve gated 99 /resolve/
 mv home kept
 fails "a model with a license" 2 "accept its license at $HF_ENDPOINT/org/tiny, then set HF_TOKEN" pull org/tiny
 
-# Ctrl-C stops a stalled download at once; the next pull resumes it.
+# Ctrl-C ends a stalled download. The next pull resumes it.
 serve stall 1 /content/
 timeout -s INT 2 "$program" pull org/tiny >out 2>err
 code=$?

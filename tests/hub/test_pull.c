@@ -1,4 +1,4 @@
-/* Downloads a model from a server that fails in every way that a hub and its network fail. After each case the
+/* Downloads a model from a server that fails as a hub and its network may fail. After each case the
    cache has the complete model or none of it, and every blob is a file of the model. */
 #include "base/file/file.h"
 #include "formats/hf/hub_name.h"
@@ -151,7 +151,7 @@ static void test_passing_faults(void **state) {
         int times;
         const char *part;
     } cases[] = {
-        {HUB_CUT, 3, "/content/"},   {HUB_CUT, 1, "/api/"},      {HUB_CUT, 1, "/tokenizer.json"},
+        {HUB_BREAK, 3, "/content/"}, {HUB_BREAK, 1, "/api/"},    {HUB_BREAK, 1, "/tokenizer.json"},
         {HUB_BUSY, 2, "/content/"},  {HUB_BUSY, 1, "/api/"},     {HUB_WRONG_BYTES, 1, "/content/"},
         {HUB_SHORT, 1, "/content/"}, {HUB_LONG, 1, "/content/"}, {HUB_WRONG_BYTES, 1, "/config.json"}};
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
@@ -201,7 +201,7 @@ static void test_lasting_faults(void **state) {
         pull_badly(x, cases[i].status, cases[i].message);
     }
     hub_server_fail(x->server, HUB_NO_FAULT, 0, "");
-    pull_well(x); /* what the failures have left does no harm */
+    pull_well(x); /* incomplete files of the failures are resumed or replaced */
 }
 
 static void test_too_many_requests(void **state) {
@@ -220,7 +220,7 @@ static void test_resume(void **state) {
         int ranges, requests; /* requests of the weights: with Range, all */
     } cases[] = {{50, 0, HUB_NO_FAULT, 1, 1},   {50, 1, HUB_NO_FAULT, 1, 2},  {150, 0, HUB_NO_FAULT, 0, 1},
                  {100, 0, HUB_NO_FAULT, 0, 0},  {100, 1, HUB_NO_FAULT, 0, 1}, {50, 0, HUB_NO_RANGE, 1, 1},
-                 {50, 0, HUB_WRONG_PART, 1, 2}, {50, 0, HUB_CUT, 2, 2}};
+                 {50, 0, HUB_WRONG_PART, 1, 2}, {50, 0, HUB_BREAK, 2, 2}};
     char blob[PATH_MAX];
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         int64_t bytes;

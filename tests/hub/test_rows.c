@@ -50,7 +50,7 @@ static void test_choices(void **state) {
 
 static void test_passing_faults(void **state) {
     hub_fixture *x = *state;
-    static const hub_fault faults[] = {HUB_CUT, HUB_BUSY, HUB_TOO_MANY};
+    static const hub_fault faults[] = {HUB_BREAK, HUB_BUSY, HUB_TOO_MANY};
     for (int i = 0; i < 3; i++) {
         hub_server_fail(x->server, faults[i], 1, "offset=100");
         assert_int_equal(pull(x, NULL, "train"), OTT_OK);

@@ -65,12 +65,12 @@ static void answer(const connection *c, const char *status, const char *headers,
         snprintf(head, sizeof head, "HTTP/1.1 %s\r\nContent-Length: %zu\r\nConnection: close\r\n%s\r\n",
                  status, length, headers);
     if (!send_bytes(c, head, (size_t)bytes) || c->is_head) return;
-    if (c->fault != HUB_CUT && c->fault != HUB_STALL) {
+    if (c->fault != HUB_BREAK && c->fault != HUB_STALL) {
         send_bytes(c, body, length);
         return;
     }
     send_bytes(c, body, length / 2);
-    if (c->fault == HUB_CUT) return;
+    if (c->fault == HUB_BREAK) return;
     char unused;
     struct pollfd wait = {.fd = c->socket, .events = POLLIN};
     for (int i = 0; i < 600 && !c->server->ends; i++)
@@ -89,7 +89,7 @@ static void answer_json(const connection *c, json_t *root) {
     json_decref(root);
 }
 
-/* Answers with an error if the connection has one of these faults. */
+/* Answers with an error if the connection has such a fault. */
 static bool answer_fault(const connection *c) {
     char headers[1200];
     switch (c->fault) {
@@ -234,10 +234,10 @@ static void answer_rows(const connection *c) {
     require(f, c->server->rows);
     for (; getline(&line, &capacity, f) > 0; total++) {
         if (total < offset || total >= offset + 100) continue;
-        json_t *cut = json_array();
-        if (c->fault == HUB_TRUNCATED_CELL) json_array_append_new(cut, json_string("text"));
+        json_t *shortened = json_array();
+        if (c->fault == HUB_TRUNCATED_CELL) json_array_append_new(shortened, json_string("text"));
         json_array_append_new(rows, json_pack("{s:i, s:o, s:o}", "row_idx", (int)total, "row",
-                                              json_loads(line, 0, NULL), "truncated_cells", cut));
+                                              json_loads(line, 0, NULL), "truncated_cells", shortened));
     }
     free(line);
     fclose(f);

@@ -1,4 +1,4 @@
-/* support/hub_server: a server on the loopback address that speaks the protocol of the Hugging Face hub, and
+/* support/hub_server: a server on the loopback address that implements the protocol of the Hugging Face hub, and
    fails on request. It serves one model, org/tiny, and one dataset, org/rows. Files that end in .safetensors
    are stored as LFS files: they are redirected to a second port, the content network. */
 #ifndef SUPPORT_HUB_SERVER_H
@@ -8,7 +8,7 @@
 
 typedef enum hub_fault {
     HUB_NO_FAULT,
-    HUB_CUT,           /* closes the connection after half of the body */
+    HUB_BREAK,         /* closes the connection after half of the body */
     HUB_STALL,         /* stops after half of the body, without closing */
     HUB_BUSY,          /* 503 */
     HUB_TOO_MANY,      /* 429 with Retry-After: 1 */

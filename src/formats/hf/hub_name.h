@@ -1,6 +1,6 @@
-/* formats/hf/hub_name: names of the Hugging Face hub ("meta-llama/Llama-3.1-8B") where a folder is needed. A
-   name stands for its folder in the cache that huggingface_hub and Ottava share: models--ORG--NAME/snapshots/
-   COMMIT. The library never downloads; `ottava pull` does (src/hub).
+/* formats/hf/hub_name: names of the Hugging Face hub ("meta-llama/Llama-3.1-8B") where a folder is needed. The
+   name is replaced by its folder in the cache that huggingface_hub and Ottava share: models--ORG--NAME/
+   snapshots/COMMIT. The library never downloads; `ottava pull` does (src/hub).
    Source: https://huggingface.co/docs/huggingface_hub/guides/manage-cache */
 #ifndef FORMATS_HF_HUB_NAME_H
 #define FORMATS_HF_HUB_NAME_H

@@ -6,8 +6,11 @@
 #include <string.h>
 
 int main(int argc, char **argv) {
-    static const char *const names[] = {[HUB_NO_FAULT] = "none", [HUB_CUT] = "cut", [HUB_STALL] = "stall",
-                                        [HUB_BUSY] = "busy",     [HUB_GATED] = "gated"};
+    static const char *const names[] = {[HUB_NO_FAULT] = "none",
+                                        [HUB_BREAK] = "break",
+                                        [HUB_STALL] = "stall",
+                                        [HUB_BUSY] = "busy",
+                                        [HUB_GATED] = "gated"};
     if (argc != 3 && argc != 6) return 2;
     hub_server *s = hub_server_open(argv[1], argv[2]);
     if (argc == 6)
