@@ -302,8 +302,7 @@ ott_status hub_client_open(mem *account, const hub_caller *caller, const char *k
     const char *certificates = getenv("SSL_CERT_FILE");
     if (hub_client_is_offline())
         return status_fail(OTT_ERR_NOT_FOUND,
-                           "%s: is not in the cache completely, and HF_HUB_OFFLINE forbids to download it: "
-                           "unset HF_HUB_OFFLINE",
+                           "%s: must be downloaded, but HF_HUB_OFFLINE forbids it: unset HF_HUB_OFFLINE",
                            name);
     TRY(mem_alloc(account, MEM_OTHER, sizeof *c, "the hub's client", &c));
     *c = (hub_client){.account = account, .caller = caller, .kind = kind, .name = name, .revision = revision};

@@ -272,7 +272,7 @@ static bool find_complete(const repository *r, char folder[PATH_MAX]) {
 
 static ott_status pull(repository *r, bool finds, char folder[PATH_MAX]) {
     char cache[PATH_MAX];
-    if (!hub_is_name(r->name))
+    if (!hub_name_is_valid(r->name))
         return status_fail(OTT_ERR_ARGUMENT, "\"%s\" is not a name of the hub: give ORGANIZATION/MODEL",
                            str_show(r->name).text);
     if (!is_safe(r->revision))

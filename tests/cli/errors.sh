@@ -55,12 +55,12 @@ CONFIG_FILE=absent.toml fails "--job.config_file overrides CONFIG_FILE" 2 "unsai
 fails "too many ranks and no data" 2 \
     "2 errors keep this configuration from running:|(1): distributed.dp_shard|--distributed.fit=true|\
 no training data is named" train --model.preset=42M --distributed.tp=2 --train.max_steps=3
-offline="meta-llama/Llama-3.1-8B: is not in the cache completely, and HF_HUB_OFFLINE forbids to download it"
+offline="meta-llama/Llama-3.1-8B: must be downloaded, but HF_HUB_OFFLINE forbids it"
 fails "generate with a hub name" 2 "$offline" generate meta-llama/Llama-3.1-8B --prompt=x
 fails "plan with a hub name" 2 "$offline" plan --model.hf_path=meta-llama/Llama-3.1-8B
 printf 'rng: {seed: 3}\nmodel: {pretrained_model_name_or_path: meta-llama/Llama-3.1-8B}\n' >hub.yaml
 fails "train with a hub name" 2 "$offline" train hub.yaml --data.dataset_path=text.txt
-fails "a hub tokenizer" 2 "org/model: is not in the cache completely" \
+fails "a hub tokenizer" 2 "org/model: must be downloaded" \
     train $small --data.tokenizer_path=org/model --run.dir=refused
 fails "an option without dashes" 2 \
     "train.max_steps=3: an option begins with two dashes: --train.max_steps=3" train $small train.max_steps=3

@@ -93,7 +93,7 @@ holds "the adapters name the model" grep -q '"base_model_name_or_path": "org/tin
 works "generate with adapters whose base is a name" "" generate adapters --prompt A --max-tokens=4
 fails "a name that is not in the cache" 1 "org/none: $HF_ENDPOINT/api/|check the network" generate org/none --prompt A
 export HF_HUB_OFFLINE=1
-fails "a name that is not in the cache, offline" 2 "HF_HUB_OFFLINE forbids to download it" \
+fails "a name that is not in the cache, offline" 2 "HF_HUB_OFFLINE forbids it" \
     train $small --model.hf_path=org/none --run.dir=none
 unset HF_HUB_OFFLINE
 

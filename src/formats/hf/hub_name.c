@@ -16,11 +16,15 @@ static size_t part_length(const char *text) {
     return length;
 }
 
+bool hub_name_is_valid(const char *name) {
+    size_t owner = part_length(name);
+    if (owner == 0 || name[owner] != '/') return false;
+    size_t model = part_length(name + owner + 1);
+    return model > 0 && !name[owner + 1 + model];
+}
+
 bool hub_name_is(const char *path) {
-    size_t owner = part_length(path);
-    if (owner == 0 || path[owner] != '/') return false;
-    size_t model = part_length(path + owner + 1);
-    return model > 0 && !path[owner + 1 + model] && !file_exists(path);
+    return hub_name_is_valid(path) && !file_exists(path);
 }
 
 /* Writes an environment variable's folder, in which ~ is the home folder. False if the variable is not set. */

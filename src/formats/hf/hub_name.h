@@ -8,6 +8,7 @@
 #include "config/config.h"
 #include <limits.h>
 
+bool hub_name_is_valid(const char *name); /* true for "organization/model", if the hub allows the name */
 /* True if `path` looks like "organization/model" and no such file exists. */
 bool hub_name_is(const char *path);
 /* Writes the cache's folder: HF_HUB_CACHE, else HUGGINGFACE_HUB_CACHE, else `hub` in hub_name_home. */
