@@ -42,6 +42,7 @@ static int download(output *out, const pull_request *r, char folder[CLI_PATH]) {
     ott_status status = r->dataset ? hub_pull_rows(&caller, r->dataset, r->config, r->split, r->out)
                                    : hub_pull(&caller, r->name, r->revision, r->weights, r->finds, folder);
     output_live_end(out);
+    if (status != OTT_OK) cli_wait_for_rank_0();
     return status == OTT_ERR_STOPPED ? CLI_SIGNAL + cli_stop_signal() : cli_code(status);
 }
 

@@ -296,7 +296,8 @@ ott_status hub_pull(const hub_caller *caller, const char *name, const char *revi
     json_decref(r.list);
     mem_free(r.account, r.files);
     mem_close(r.account);
-    return status;
+    if (!finds || status == OTT_OK || status == OTT_ERR_STOPPED) return status;
+    return status_context(status, "there is no folder %s, so the hub's model is needed", name);
 }
 
 bool hub_is_name(const char *path) {

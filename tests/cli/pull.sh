@@ -72,9 +72,9 @@ holds "the resumed model is right" cmp repo/model.safetensors "$snapshot/model.s
 # ---- names in place of folders ----
 rm -rf home
 tiny="--data.dataset_path=rows.jsonl --data.format=hellaswag --train.seq_len=64 --train.batch_size=2
-      --train.max_steps=2 --train.threads=1"
+      --train.max_steps=2 --train.threads=1 --scheduler.warmup_steps=1"
 serve
-call plan --model.hf_path=org/tiny $tiny
+works "plan with a name" "Plan|Memory" plan --model.hf_path=org/tiny $tiny
 holds "plan downloads no weights" test ! -e "$snapshot/model.safetensors"
 works "train downloads a model by its name" "model.hf_path = org/tiny: $snapshot|Training complete: 2 steps" \
     train --model.hf_path=org/tiny $tiny --run.dir=named --peft.enabled=true --peft.dim=4
@@ -91,7 +91,7 @@ works "tokenize with a name" "" tokenize rows.jsonl --tokenizer org/tiny --out t
 works "export adapters" "" export named --format=peft --out=adapters
 holds "the adapters name the model" grep -q '"base_model_name_or_path": "org/tiny"' adapters/adapter_config.json
 works "generate with adapters whose base is a name" "" generate adapters --prompt A --max-tokens=4
-fails "a name that is not in the cache" 1 "org/none: $HF_ENDPOINT/api/|check the network" generate org/none --prompt A
+fails "a name that is not in the cache" 1 "there is no folder org/none|org/none: $HF_ENDPOINT/api/|check the network" generate org/none --prompt A
 export HF_HUB_OFFLINE=1
 fails "a name that is not in the cache, offline" 2 "HF_HUB_OFFLINE forbids it" \
     train $small --model.hf_path=org/none --run.dir=none
