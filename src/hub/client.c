@@ -24,7 +24,7 @@ struct hub_client {
     const hub_caller *caller;
     const char *kind, *name, *revision;
     CURL *curl;
-    char token[TOKEN_BYTES], reason[CURL_ERROR_SIZE];
+    char endpoint[PATH_MAX], token[TOKEN_BYTES], reason[CURL_ERROR_SIZE];
     bool reached; /* a server has answered: failures to connect are passing ones */
     int64_t done;
     cancellation_progress progress;
@@ -44,9 +44,16 @@ typedef struct transfer {
 
 /* ---- token and addresses ---- */
 
-const char *hub_client_endpoint(void) {
+const char *hub_client_endpoint(const hub_client *c) {
+    return c->endpoint;
+}
+
+static ott_status read_endpoint(hub_client *c) {
     const char *given = getenv("HF_ENDPOINT");
-    return given && *given ? given : "https://huggingface.co";
+    TRY(file_path(c->endpoint, "%s", given && *given ? given : "https://huggingface.co"));
+    size_t length = strlen(c->endpoint);
+    while (length > 0 && c->endpoint[length - 1] == '/') c->endpoint[--length] = '\0';
+    return OTT_OK;
 }
 
 bool hub_client_is_offline(void) {
@@ -183,7 +190,7 @@ static size_t take_body(char *data, size_t one, size_t count, void *user) {
 
 static ott_status fail_access(const transfer *t) {
     const hub_client *c = t->c;
-    const char *hub = hub_client_endpoint(), *folder = strcmp(c->kind, "dataset") == 0 ? "datasets/" : "";
+    const char *hub = c->endpoint, *folder = strcmp(c->kind, "dataset") == 0 ? "datasets/" : "";
     const char *token = *c->token ? "with the account of your token (HF_TOKEN)" : "then set HF_TOKEN";
     if (t->is_gated || t->code == 403)
         return status_fail(OTT_ERR_ARGUMENT,
@@ -307,6 +314,7 @@ ott_status hub_client_open(mem *account, const hub_caller *caller, const char *k
     TRY(mem_alloc(account, MEM_OTHER, sizeof *c, "the hub's client", &c));
     *c = (hub_client){.account = account, .caller = caller, .kind = kind, .name = name, .revision = revision};
     *out = c;
+    TRY(read_endpoint(c));
     TRY(read_token(c));
     c->curl = curl_easy_init();
     if (!c->curl) return status_fail(OTT_ERR_MEMORY, "out of memory: libcurl");

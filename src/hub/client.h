@@ -14,7 +14,7 @@ ott_status hub_client_open(mem *account, const hub_caller *caller, const char *k
                            const char *revision, hub_client **out);
 void hub_client_close(hub_client *c); /* NULL is allowed */
 /* The address of the hub, without a trailing slash: HF_ENDPOINT, or https://huggingface.co. */
-const char *hub_client_endpoint(void);
+const char *hub_client_endpoint(const hub_client *c);
 /* Appends `text`, percent-encoded. keep_slash: "/" is not encoded. */
 void hub_client_escape(str *url, const char *text, bool keep_slash);
 /* Reads a JSON answer. *out is owned by the caller (json_decref). */

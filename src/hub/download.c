@@ -78,7 +78,8 @@ static ott_status add_file(repository *r, const json_t *entry) {
                            str_show(f.etag).text);
     TRY(mem_reserve(r->account, MEM_OTHER, r->count + 1, "the hub's files", &r->capacity, &r->files));
     r->files[r->count++] = f;
-    r->has_config = r->has_config || strcmp(f.name, "config.json") == 0 || strcmp(f.name, ADAPTERS) == 0;
+    r->has_config = r->has_config || strcmp(f.name, "config.json") == 0 || strcmp(f.name, ADAPTERS) == 0 ||
+                    (!r->weights && strcmp(f.name, "tokenizer.json") == 0);
     r->has_weights = r->has_weights || str_ends_with(f.name, ".safetensors");
     return OTT_OK;
 }
@@ -98,7 +99,7 @@ static ott_status read_list(repository *r) {
 
 static ott_status fetch_list(repository *r) {
     str url = {.account = r->account};
-    str_printf(&url, "%s/api/models/%s/revision/", hub_client_endpoint(), r->name);
+    str_printf(&url, "%s/api/models/%s/revision/", hub_client_endpoint(r->client), r->name);
     hub_client_escape(&url, r->revision, false);
     str_append(&url, "?blobs=true");
     ott_status status = str_finish(&url);
@@ -146,7 +147,7 @@ static ott_status download(const repository *r, const hub_file *f, const char *p
     str url = {.account = r->account};
     ott_status status = OTT_OK;
     bool right = false, fits = false;
-    str_printf(&url, "%s/%s/resolve/%s/", hub_client_endpoint(), r->name, r->commit);
+    str_printf(&url, "%s/%s/resolve/%s/", hub_client_endpoint(r->client), r->name, r->commit);
     hub_client_escape(&url, f->name, true);
     TRY_OUT(str_finish(&url));
     for (int attempt = 0; attempt < 2 && !right; attempt++) {

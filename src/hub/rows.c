@@ -19,7 +19,7 @@ typedef struct rows {
 /* Reads the answer to /splits, or to /rows. The address of the rows interface
    is the hub's, with "datasets-server." after "://", as in the library `datasets`. */
 static ott_status ask(rows *r, bool for_rows, json_t **out) {
-    const char *hub = hub_client_endpoint(), *host = strstr(hub, "://");
+    const char *hub = hub_client_endpoint(r->client), *host = strstr(hub, "://");
     int scheme = host ? (int)(host + 3 - hub) : 0;
     str url = {.account = r->account};
     str_printf(&url, "%.*sdatasets-server.%s/%s?dataset=", scheme, hub, hub + scheme,

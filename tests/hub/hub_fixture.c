@@ -47,7 +47,9 @@ int hub_fixture_setup(void **state) {
     snprintf(repo, sizeof repo, "%s/repo", x->f->path);
     x->server = hub_server_open(repo, folder_file(x->f, "rows.jsonl"));
     x->caller = (hub_caller){.cancellation = {.stop = is_stopped, .user = x}, .retry_seconds = 0.01};
-    setenv("HF_ENDPOINT", hub_server_address(x->server), 1);
+    char address[96];
+    snprintf(address, sizeof address, "%s/", hub_server_address(x->server));
+    setenv("HF_ENDPOINT", address, 1);
     setenv("HF_HOME", x->f->path, 1);
     setenv("no_proxy", "*", 1);
     static const char *const unset[] = {"HF_TOKEN",       "HF_TOKEN_PATH",

@@ -366,6 +366,9 @@ static void test_unreadable(void **state) {
     pull_badly(x, OTT_ERR_UNSUPPORTED, "no *.safetensors");
     unlink(folder_file(x->f, "repo/config.json"));
     pull_badly(x, OTT_ERR_UNSUPPORTED, "no config.json");
+    char where[PATH_MAX];
+    assert_int_equal(hub_pull(&x->caller, "org/tiny", "main", false, true, where), OTT_OK); /* a tokenizer */
+    assert_true(file_is_in(where, "tokenizer.json"));
 }
 
 static void test_names(void **state) {

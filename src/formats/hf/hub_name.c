@@ -81,7 +81,8 @@ bool hub_name_find(const char *name, const char *revision, char out[PATH_MAX]) {
     if (hub_name_repository("models", name, repository) != OTT_OK) return false;
     if (!read_commit(repository, revision, commit)) return false;
     return file_path(out, "%s/snapshots/%s", repository, commit) == OTT_OK &&
-           (file_is_in(out, "config.json") || file_is_in(out, "adapter_config.json"));
+           (file_is_in(out, "config.json") || file_is_in(out, "adapter_config.json") ||
+            file_is_in(out, "tokenizer.json"));
 }
 
 ott_status hub_name_resolve(const char *where, const char **path, char out[PATH_MAX]) {

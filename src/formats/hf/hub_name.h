@@ -19,7 +19,7 @@ ott_status hub_name_home(char out[PATH_MAX]);
  */
 ott_status hub_name_repository(const char *kind, const char *name, char out[PATH_MAX]);
 /* Writes the snapshot of a revision (a branch, a tag or a commit) of a model. False if it is not in the cache,
-   or has neither config.json nor adapter_config.json. */
+   or has none of config.json, adapter_config.json and tokenizer.json. */
 bool hub_name_find(const char *name, const char *revision, char out[PATH_MAX]);
 /* If *path is a hub name, sets it to the snapshot of its branch main, which is written to `out`. Fails with
    OTT_ERR_CONFIG if the cache lacks it. The message begins with `where`. */
