@@ -1,5 +1,6 @@
 /* hub/client: HTTP requests with libcurl. */
 #include "hub/client.h"
+#include "base/clock.h"
 #include "base/file/file.h"
 #include "base/json/json_text.h"
 #include "formats/hf/hub_name.h"
@@ -12,17 +13,15 @@
 #include <stdlib.h>
 #include <string.h>
 #include <strings.h>
-#include <time.h>
 #include <unistd.h>
 
 #define ANSWER_LIMIT (INT64_C(64) << 20) /* largest accepted JSON answer, in bytes */
-#define TOKENS_PAGE  "https://huggingface.co/settings/tokens"
 enum { FAILURES = 5, LONGEST_WAIT = 300, TOKEN_BYTES = 512 };
 
 struct hub_client {
     mem *account;
     const hub_caller *caller;
-    const char *kind, *name, *revision;
+    const char *kind, *name;
     CURL *curl;
     char endpoint[PATH_MAX], token[TOKEN_BYTES], reason[CURL_ERROR_SIZE];
     bool reached; /* a server has answered: failures to connect are passing ones */
@@ -38,7 +37,7 @@ typedef struct transfer {
     int64_t have, size, from;      /* bytes in the file, of the complete file, offset that the server sends */
     str text;                      /* the answer, unless it goes to the file */
     long code;                     /* HTTP status; 0: no body yet */
-    bool is_gated, is_revision_missing, is_too_long;
+    bool is_gated, is_too_long;
     int disk_error; /* errno of a failed write */
 } transfer;
 
@@ -69,8 +68,7 @@ static ott_status copy_token(hub_client *c, const char *from, const char *text) 
     text += strspn(text, " \t\r\n");
     size_t length = strcspn(text, " \t\r\n");
     if (length >= TOKEN_BYTES || text[length + strspn(text + length, " \t\r\n")])
-        return status_fail(OTT_ERR_ARGUMENT, "%s: is not a token of the hub: get one at %s", from,
-                           TOKENS_PAGE);
+        return status_fail(OTT_ERR_ARGUMENT, "%s: is not a token of the hub: it must be one word", from);
     snprintf(c->token, sizeof c->token, "%.*s", (int)length, text);
     return OTT_OK;
 }
@@ -100,11 +98,8 @@ void hub_client_escape(str *url, const char *text, bool keep_slash) {
 /* ---- progress and stop requests ---- */
 
 ott_status hub_client_wait(const hub_client *c, double seconds) {
-    for (; seconds > 0; seconds -= 0.05) {
-        struct timespec slice = {.tv_nsec = (long)(fmin(seconds, 0.05) * 1e9)};
+    for (double end = clock_seconds() + seconds; clock_seconds() < end; usleep(20000))
         TRY(cancellation_check(&c->caller->cancellation));
-        nanosleep(&slice, NULL);
-    }
     return OTT_OK;
 }
 
@@ -143,10 +138,7 @@ static size_t take_header(char *line, size_t one, size_t count, void *user) {
     if (strncasecmp(text, "HTTP/", 5) == 0) t->from = 0;
     if (strncasecmp(text, "content-range:", 14) == 0 && sscanf(text + 14, " bytes %lld-", &from) == 1)
         t->from = from;
-    if (strncasecmp(text, "x-error-code:", 13) == 0) {
-        t->is_gated = t->is_gated || strstr(text, "GatedRepo");
-        t->is_revision_missing = t->is_revision_missing || strstr(text, "RevisionNotFound");
-    }
+    if (strncasecmp(text, "x-error-code:", 13) == 0 && strstr(text, "GatedRepo")) t->is_gated = true;
     return length;
 }
 
@@ -190,21 +182,17 @@ static size_t take_body(char *data, size_t one, size_t count, void *user) {
 
 static ott_status fail_access(const transfer *t) {
     const hub_client *c = t->c;
-    const char *hub = c->endpoint, *folder = strcmp(c->kind, "dataset") == 0 ? "datasets/" : "";
-    const char *token = *c->token ? "with the account of your token (HF_TOKEN)" : "then set HF_TOKEN";
+    const char *folder = strcmp(c->kind, "dataset") == 0 ? "datasets/" : "";
     if (t->is_gated || t->code == 403)
         return status_fail(OTT_ERR_ARGUMENT,
-                           "%s: access to this %s is restricted: accept its license at %s/%s%s, %s; tokens: "
-                           "%s",
-                           c->name, c->kind, hub, folder, c->name, token, TOKENS_PAGE);
-    if (t->is_revision_missing)
-        return status_fail(OTT_ERR_NOT_FOUND,
-                           "%s: the %s has no revision \"%s\": give a branch, a tag or a commit of %s/%s%s",
-                           c->name, c->kind, c->revision, hub, folder, c->name);
+                           "%s: access to this %s is restricted: accept its license at %s/%s%s, %s "
+                           "(https://huggingface.co/settings/tokens)",
+                           c->name, c->kind, c->endpoint, folder, c->name,
+                           *c->token ? "with the account of your token" : "then set HF_TOKEN");
     return status_fail(OTT_ERR_NOT_FOUND,
-                       "%s: %s has no such %s, or it is private (%s): check the name and the token "
-                       "(HF_TOKEN%s)",
-                       c->name, hub, c->kind, c->reason, *c->token ? "" : " is not set");
+                       "%s: %s has no such %s or revision, or it is private (%s): check the name, the "
+                       "revision and the token (HF_TOKEN%s)",
+                       c->name, c->endpoint, c->kind, c->reason, *c->token ? "" : " is not set");
 }
 
 static ott_status fail_request(const transfer *t) {
@@ -238,7 +226,7 @@ static CURLcode request(transfer *t) {
     curl_easy_setopt(curl, CURLOPT_HEADERDATA, t);
     curl_easy_setopt(curl, CURLOPT_XFERINFODATA, t);
     t->code = 0;
-    t->is_gated = t->is_revision_missing = false;
+    t->is_gated = false;
     t->text.length = 0;
     *reason = '\0'; /* curl writes it, but not for every error */
     CURLcode result = curl_easy_perform(curl);
@@ -304,7 +292,7 @@ ott_status hub_client_file(hub_client *c, const char *url, const char *path, con
 }
 
 ott_status hub_client_open(mem *account, const hub_caller *caller, const char *kind, const char *name,
-                           const char *revision, hub_client **out) {
+                           hub_client **out) {
     hub_client *c;
     const char *certificates = getenv("SSL_CERT_FILE");
     if (hub_client_is_offline())
@@ -312,7 +300,7 @@ ott_status hub_client_open(mem *account, const hub_caller *caller, const char *k
                            "%s: must be downloaded, but HF_HUB_OFFLINE forbids it: unset HF_HUB_OFFLINE",
                            name);
     TRY(mem_alloc(account, MEM_OTHER, sizeof *c, "the hub's client", &c));
-    *c = (hub_client){.account = account, .caller = caller, .kind = kind, .name = name, .revision = revision};
+    *c = (hub_client){.account = account, .caller = caller, .kind = kind, .name = name};
     *out = c;
     TRY(read_endpoint(c));
     TRY(read_token(c));

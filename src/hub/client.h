@@ -9,9 +9,9 @@
 typedef struct hub_client hub_client;
 
 bool hub_client_is_offline(void); /* HF_HUB_OFFLINE or TRANSFORMERS_OFFLINE is set */
-/* Fails if is_offline. kind: "model" or "dataset". name, revision: for messages and the repository's page. All are borrowed. */
+/* Fails if hub_client_is_offline. kind: "model" or "dataset". The texts are borrowed. */
 ott_status hub_client_open(mem *account, const hub_caller *caller, const char *kind, const char *name,
-                           const char *revision, hub_client **out);
+                           hub_client **out);
 void hub_client_close(hub_client *c); /* NULL is allowed */
 /* The address of the hub, without a trailing slash: HF_ENDPOINT, or https://huggingface.co. */
 const char *hub_client_endpoint(const hub_client *c);

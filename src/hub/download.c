@@ -280,10 +280,10 @@ static ott_status pull(repository *r, bool finds, char folder[PATH_MAX]) {
         return status_fail(OTT_ERR_ARGUMENT, "the revision \"%s\" is not a branch, a tag or a commit",
                            str_show(r->revision).text);
     TRY(hub_name_cache(cache));
-    TRY(hub_name_repository("models", r->name, r->path));
+    TRY(hub_name_repository(r->name, r->path));
     TRY(file_path(r->locks, "%s/.locks%s", cache, strrchr(r->path, '/')));
     if ((finds || hub_client_is_offline()) && find_complete(r, folder)) return OTT_OK;
-    TRY(hub_client_open(r->account, r->caller, "model", r->name, r->revision, &r->client));
+    TRY(hub_client_open(r->account, r->caller, "model", r->name, &r->client));
     TRY(fetch_list(r));
     return fetch_all(r, folder);
 }

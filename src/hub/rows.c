@@ -16,8 +16,8 @@ typedef struct rows {
     int64_t done, total;
 } rows;
 
-/* Reads the answer to /splits, or to /rows. The address of the rows interface
-   is the hub's, with "datasets-server." after "://", as in the library `datasets`. */
+/* Reads the answer to /splits, or to /rows. The address of the rows interface is the hub's, with
+   "datasets-server." after "://", as in the library `datasets`. */
 static ott_status ask(rows *r, bool for_rows, json_t **out) {
     const char *hub = hub_client_endpoint(r->client), *host = strstr(hub, "://");
     int scheme = host ? (int)(host + 3 - hub) : 0;
@@ -73,11 +73,8 @@ static ott_status write_row(rows *r, const json_t *entry, file_writer *w) {
     TRY(json_member(entry, "row", JSON_KIND_OBJECT, JSON_NEEDED, &row));
     TRY(json_member(entry, "truncated_cells", JSON_KIND_LIST, JSON_OPTIONAL, &shortened));
     if (json_array_size(shortened) > 0)
-        return status_fail(
-            OTT_ERR_UNSUPPORTED,
-            "row %lld is too large, and the hub would shorten it: download the dataset's files "
-            "instead",
-            (long long)index);
+        return status_fail(OTT_ERR_UNSUPPORTED, "row %lld is too large: download the dataset's files instead",
+                           (long long)index);
     char *text = json_dumps(row, JSON_COMPACT);
     if (!text) return status_fail(OTT_ERR_MEMORY, "out of memory: a row");
     ott_status status = file_writer_append(w, text, (int64_t)strlen(text));
@@ -102,12 +99,12 @@ static ott_status write_page(rows *r, const json_t *page, file_writer *w) {
                            (long long)total);
     if (r->total < 0) hub_client_expect(r->client, total);
     r->total = total;
-    if (json_array_size(list) == 0 && r->done < total)
-        return status_fail(OTT_ERR_FORMAT, "the hub sent %lld of %lld rows", (long long)r->done,
-                           (long long)total);
-    int64_t before = r->done;
+    int64_t count = (int64_t)json_array_size(list);
+    if ((count == 0 && r->done < total) || count > total - r->done)
+        return status_fail(OTT_ERR_FORMAT, "the hub sent %lld rows instead of %lld",
+                           (long long)(r->done + count), (long long)total);
     json_array_foreach(list, i, entry) TRY(write_row(r, entry, w));
-    hub_client_add(r->client, "rows", r->done - before);
+    hub_client_add(r->client, "rows", count);
     return OTT_OK;
 }
 
@@ -123,8 +120,9 @@ static ott_status fetch_rows(rows *r, const char *path) {
     file_writer *w = NULL;
     TRY(choose(r));
     TRY(file_writer_open_output(r->account, path, &w));
-    ott_status status = OTT_OK;
-    while (status == OTT_OK && r->done != r->total) status = fetch_page(r, w);
+    ott_status status;
+    do status = fetch_page(r, w);
+    while (status == OTT_OK && r->done < r->total);
     if (status == OTT_OK) return file_writer_commit(w);
     file_writer_abandon(w);
     return status;
@@ -134,7 +132,7 @@ ott_status hub_pull_rows(const hub_caller *caller, const char *dataset, const ch
                          const char *path) {
     rows r = {.dataset = dataset, .config = config, .split = split, .total = -1};
     TRY(mem_open(&r.account));
-    ott_status status = hub_client_open(r.account, caller, "dataset", dataset, split, &r.client);
+    ott_status status = hub_client_open(r.account, caller, "dataset", dataset, &r.client);
     if (status == OTT_OK) status = fetch_rows(&r, path);
     hub_client_close(r.client);
     json_decref(r.names);

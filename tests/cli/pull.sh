@@ -50,7 +50,7 @@ holds "the exit code is 0" test $code = 0
 for file in config.json tokenizer.json merges.txt model.safetensors; do
     holds "$file is downloaded" cmp "repo/$file" "$snapshot/$file"
 done
-fails "an unknown model" 2 "org/none: $HF_ENDPOINT has no such model, or it is private" pull org/none
+fails "an unknown model" 2 "org/none: $HF_ENDPOINT has no such model or revision, or it is private" pull org/none
 serve gated 99 /resolve/
 mv home kept
 fails "a model with a license" 2 "accept its license at $HF_ENDPOINT/org/tiny, then set HF_TOKEN" pull org/tiny

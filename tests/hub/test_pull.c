@@ -188,9 +188,11 @@ static void test_lasting_faults(void **state) {
         {HUB_LONG, "/content/", OTT_ERR_IO, "received twice with a wrong size"},
         {HUB_BUSY, "/content/", OTT_ERR_IO, "HTTP 503"},
         {HUB_LOOP, "/resolve/", OTT_ERR_IO, "Maximum (10) redirects followed"},
-        {HUB_UNAUTHORIZED, "/api/", OTT_ERR_NOT_FOUND, "has no such model, or it is private (HTTP 401)"},
-        {HUB_MISSING, "/api/", OTT_ERR_NOT_FOUND, "has no such model, or it is private (HTTP 404)"},
-        {HUB_NO_REVISION, "/api/", OTT_ERR_NOT_FOUND, "has no revision \"main\""},
+        {HUB_UNAUTHORIZED, "/api/", OTT_ERR_NOT_FOUND,
+         "has no such model or revision, or it is private (HTTP 401)"},
+        {HUB_MISSING, "/api/", OTT_ERR_NOT_FOUND,
+         "has no such model or revision, or it is private (HTTP 404)"},
+        {HUB_NO_REVISION, "/api/", OTT_ERR_NOT_FOUND, "has no such model or revision"},
         {HUB_GATED, "/resolve/", OTT_ERR_ARGUMENT, "/org/tiny, then set HF_TOKEN"},
         {HUB_HOSTILE_NAME, "/api/", OTT_ERR_FORMAT, "\"a/../../x.json\" is not allowed"},
         {HUB_HOSTILE_SUM, "/api/", OTT_ERR_FORMAT, "has the checksum \"../../../x\""},
@@ -312,7 +314,7 @@ static void test_token(void **state) {
     hub_server_fail(x->server, HUB_UNAUTHORIZED, 1, "/api/");
     char where[PATH_MAX];
     assert_int_equal(hub_pull(&x->caller, "org/tiny", "main", true, false, where), OTT_ERR_NOT_FOUND);
-    assert_error_names("check the name and the token (HF_TOKEN)");
+    assert_error_names("the revision and the token (HF_TOKEN)");
     unsetenv("HF_TOKEN");
     folder_write_text(x->f, "token", "hf_filed\n");
     pull_well(x);

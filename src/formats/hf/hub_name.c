@@ -27,42 +27,37 @@ bool hub_name_is(const char *path) {
     return hub_name_is_valid(path) && !file_exists(path);
 }
 
-/* Writes an environment variable's folder, in which ~ is the home folder. False if the variable is not set. */
-static bool read_folder(const char *variable, char out[PATH_MAX], ott_status *status) {
+/* Writes an environment variable's folder, in which ~ is the home folder, with `rest` at its end. False if the
+   variable is not set. */
+static bool read_folder(const char *variable, const char *rest, char out[PATH_MAX], ott_status *status) {
     const char *value = getenv(variable), *home = getenv("HOME");
     if (!value || !*value) return false;
     bool is_home = value[0] == '~' && (value[1] == '/' || !value[1]) && home;
-    *status = file_path(out, "%s%s", is_home ? home : "", is_home ? value + 1 : value);
+    *status = file_path(out, "%s%s%s", is_home ? home : "", value + is_home, rest);
     return true;
 }
 
 ott_status hub_name_home(char out[PATH_MAX]) {
-    char base[PATH_MAX];
-    ott_status status = OTT_OK;
-    if (read_folder("HF_HOME", out, &status)) return status;
-    if (read_folder("XDG_CACHE_HOME", base, &status))
-        return status == OTT_OK ? file_join(base, "huggingface", out) : status;
-    if (read_folder("HOME", base, &status))
-        return status == OTT_OK ? file_join(base, ".cache/huggingface", out) : status;
+    ott_status status;
+    if (read_folder("HF_HOME", "", out, &status)) return status;
+    if (read_folder("XDG_CACHE_HOME", "/huggingface", out, &status)) return status;
+    if (read_folder("HOME", "/.cache/huggingface", out, &status)) return status;
     return status_fail(OTT_ERR_ARGUMENT, "HOME is not set: set HF_HOME to the folder of the hub's files");
 }
 
 ott_status hub_name_cache(char out[PATH_MAX]) {
     char home[PATH_MAX];
-    ott_status status = OTT_OK;
-    if (read_folder("HF_HUB_CACHE", out, &status)) return status;
-    if (read_folder("HUGGINGFACE_HUB_CACHE", out, &status)) return status;
+    ott_status status;
+    if (read_folder("HF_HUB_CACHE", "", out, &status)) return status;
+    if (read_folder("HUGGINGFACE_HUB_CACHE", "", out, &status)) return status;
     TRY(hub_name_home(home));
     return file_join(home, "hub", out);
 }
 
-ott_status hub_name_repository(const char *kind, const char *name, char out[PATH_MAX]) {
-    char cache[PATH_MAX], folder[256];
-    const char *slash = strchr(name, '/');
+ott_status hub_name_repository(const char *name, char out[PATH_MAX]) {
+    char cache[PATH_MAX];
     TRY(hub_name_cache(cache));
-    snprintf(folder, sizeof folder, "%s--%.*s--%s", kind, (int)(slash ? slash - name : 0), name,
-             slash ? slash + 1 : name);
-    return file_join(cache, folder, out);
+    return file_path(out, "%s/models--%.*s--%s", cache, (int)strcspn(name, "/"), name, strchr(name, '/') + 1);
 }
 
 /* Writes the commit of a branch or tag; the revision itself if the cache has no such branch or tag. */
@@ -78,7 +73,7 @@ static bool read_commit(const char *repository, const char *revision, char out[6
 
 bool hub_name_find(const char *name, const char *revision, char out[PATH_MAX]) {
     char repository[PATH_MAX], commit[65];
-    if (hub_name_repository("models", name, repository) != OTT_OK) return false;
+    if (hub_name_repository(name, repository) != OTT_OK) return false;
     if (!read_commit(repository, revision, commit)) return false;
     return file_path(out, "%s/snapshots/%s", repository, commit) == OTT_OK &&
            (file_is_in(out, "config.json") || file_is_in(out, "adapter_config.json") ||

@@ -15,9 +15,8 @@ bool hub_name_is(const char *path);
 ott_status hub_name_cache(char out[PATH_MAX]);
 /* Writes the folder of the hub's files: HF_HOME, else huggingface in XDG_CACHE_HOME or ~/.cache. */
 ott_status hub_name_home(char out[PATH_MAX]);
-/* Writes the folder of a repository in the cache. kind: "models". name: "ORG/NAME". The folder may not exist.
- */
-ott_status hub_name_repository(const char *kind, const char *name, char out[PATH_MAX]);
+/* Writes the folder of a model (a valid name) in the cache. It may not exist. */
+ott_status hub_name_repository(const char *name, char out[PATH_MAX]);
 /* Writes the snapshot of a revision (a branch, a tag or a commit) of a model. False if it is not in the cache,
    or has none of config.json, adapter_config.json and tokenizer.json. */
 bool hub_name_find(const char *name, const char *revision, char out[PATH_MAX]);
