@@ -59,7 +59,8 @@ static ott_status describe_folder(mem *account, const char *path, const char *ba
     if (base) TRY(config_set(cfg, "model.hf_path", base));
     TRY(config_set(cfg, file_is_in(path, PEFT_CONFIG_NAME) ? "peft.path" : "model.hf_path", path));
     TRY(peft_configure(account, cfg));
-    TRY(hub_name_resolve_key(cfg, "model.hf_path", cfg->model.hf_path));
+    ott_status status = hub_name_resolve_key(cfg, "model.hf_path", cfg->model.hf_path);
+    if (status != OTT_OK) return status_context(status, "%s", path);
     TRY(check_base(cfg, path));
     TRY(hf_model_configure(account, cfg, NULL));
     TRY(keep_codes(account, cfg));
