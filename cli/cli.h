@@ -1,6 +1,7 @@
 /*
  * cli: declarations that the verbs of the program share. The program uses only the public API, bench/bench.h,
- * plan/plan.h, plan/doctor.h and hub/hub.h. Each verb is one function in one file; main.c has the table of verbs.
+ * plan/plan.h, plan/doctor.h and hub/hub.h. Each verb is one function in one file. main.c has the table of
+ * verbs.
  *
  * Exit codes: 0 done, 1 the run failed, 2 bad input (ott_status_exit_code), 128 + N if signal N ended the
  * program early (SIGPIPE if training ended because the reader of its output went away). Errors are printed on
@@ -174,8 +175,8 @@ typedef struct command {
 enum { OPTIONS_CONTINUE = -1 };
 
 /* Reads the options (--name=value or --name value; "--" ends them) and moves the operands to the front of
-   argv. *operands: number of operands. Downloads models that the arguments name. Returns OPTIONS_CONTINUE, or an exit code: 0 after --help, 2 after an
-   error, which it printed. */
+   argv. *operands: number of operands. Downloads models that the arguments name. Returns OPTIONS_CONTINUE, or
+   an exit code: 0 after --help, 2 after an error, which it printed. */
 int options_take(const command *c, int argc, char **argv, int *operands);
 /* Returns the word in words[count] that is nearest to `word`; NULL if none is near. */
 const char *options_nearest(const char *word, const char *const *words, int count);

@@ -32,8 +32,8 @@ static void show_download(void *user, const char *what, int64_t done, int64_t to
     output_live(user, line);
 }
 
-/* Downloads a model, or a dataset if r->dataset is not NULL. On a terminal the live line shows the progress, in
-   a pipe the log does. */
+/* Downloads a model, or a dataset if r->dataset is not NULL. On a terminal the live line shows the progress.
+   In a pipe the log shows it. */
 static int download(output *out, const pull_request *r, char folder[CLI_PATH]) {
     const logger log = {.callback = log_download, .level = out->terminal ? OTT_LOG_WARNING : OTT_LOG_INFO};
     const hub_caller caller = {.cancellation = {.log = &log, .stop = is_stopped, .user = out},

@@ -1,6 +1,7 @@
 # The levels of the source tree, lowest first. Level L is the static library ottava_L, made of src/L/*.c.
 set(OTTAVA_LEVELS base fp8 kinds tensor config cpu comm backend tokenizer formats data nn optimizer
-    parallel model resolve report folders checkpoint train monitor run export eval generate api bench plan hub)
+    parallel model resolve report folders checkpoint train monitor run export eval generate api bench plan
+    hub)
 
 # The levels that each level may include and link. tools/check_levels.sh checks the includes.
 set(base_uses)

@@ -163,7 +163,8 @@ static bool append_to_file(transfer *t, const char *data, size_t length) {
     return !t->is_too_long;
 }
 
-/* Bodies of errors go to t->text. A server may send the full file, or another part. Any return value other than the number of bytes ends the transfer. */
+/* Bodies of errors go to t->text. A server may send the full file, or another part. Any return value other
+   than the number of bytes ends the transfer. */
 static size_t take_body(char *data, size_t one, size_t count, void *user) {
     transfer *t = user;
     size_t length = one * count;

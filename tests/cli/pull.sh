@@ -91,7 +91,9 @@ works "tokenize with a name" "" tokenize rows.jsonl --tokenizer org/tiny --out t
 works "export adapters" "" export named --format=peft --out=adapters
 holds "the adapters name the model" grep -q '"base_model_name_or_path": "org/tiny"' adapters/adapter_config.json
 works "generate with adapters whose base is a name" "" generate adapters --prompt A --max-tokens=4
-fails "a name that is not in the cache" 1 "there is no folder org/none|org/none: $HF_ENDPOINT/api/|check the network" generate org/none --prompt A
+fails "a name that is not in the cache" 1 \
+    "there is no folder org/none|org/none: $HF_ENDPOINT/api/|check the network" \
+    generate org/none --prompt A
 export HF_HUB_OFFLINE=1
 fails "a name that is not in the cache, offline" 2 "HF_HUB_OFFLINE forbids it" \
     train $small --model.hf_path=org/none --run.dir=none

@@ -27,8 +27,8 @@ bool hub_name_is(const char *path) {
     return hub_name_is_valid(path) && !file_exists(path);
 }
 
-/* Writes an environment variable's folder, in which ~ is the home folder, with `rest` at its end. False if the
-   variable is not set. */
+/* Writes the folder that an environment variable names, and appends `rest`. ~ is the home folder. False if
+   the variable is not set. */
 static bool read_folder(const char *variable, const char *rest, char out[PATH_MAX], ott_status *status) {
     const char *value = getenv(variable), *home = getenv("HOME");
     if (!value || !*value) return false;
