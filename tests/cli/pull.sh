@@ -1,6 +1,6 @@
 #!/bin/sh
-# Downloads a model and a dataset from a hub on the loopback address, and uses the model's name in place of its
-# folder.
+# Downloads a model and a dataset from a hub on the loopback address. Then names the model where its folder is
+# expected.
 . "$(dirname "$0")/checks.sh"
 
 [ -n "${HUB_SERVER:-}" ] || { echo "SKIPPED: HUB_SERVER is not set: run this test with ctest"; exit 0; }
@@ -50,10 +50,12 @@ holds "the exit code is 0" test $code = 0
 for file in config.json tokenizer.json merges.txt model.safetensors; do
     holds "$file is downloaded" cmp "repo/$file" "$snapshot/$file"
 done
-fails "an unknown model" 2 "org/none: $HF_ENDPOINT has no such model or revision, or it is private" pull org/none
+fails "an unknown model" 2 "org/none: $HF_ENDPOINT has no such model or revision, or it is private" \
+    pull org/none
 serve gated 99 /resolve/
 mv home kept
-fails "a model with a license" 2 "accept its license at $HF_ENDPOINT/org/tiny, then set HF_TOKEN" pull org/tiny
+fails "a model with a license" 2 "accept its license at $HF_ENDPOINT/org/tiny, then set HF_TOKEN" \
+    pull org/tiny
 
 # Ctrl-C ends a stalled download. The next pull resumes it.
 serve stall 1 /content/
@@ -89,7 +91,8 @@ works "inspect with a name" "model.embed_tokens.weight" inspect org/tiny
 works "tokenize with a name" "" tokenize rows.jsonl --tokenizer org/tiny --out tokens.bin \
     --text-field ctx --no-special
 works "export adapters" "" export named --format=peft --out=adapters
-holds "the adapters name the model" grep -q '"base_model_name_or_path": "org/tiny"' adapters/adapter_config.json
+holds "the adapters name the model" grep -q '"base_model_name_or_path": "org/tiny"' \
+    adapters/adapter_config.json
 works "generate with adapters whose base is a name" "" generate adapters --prompt A --max-tokens=4
 fails "a name that is not in the cache" 1 \
     "there is no folder org/none|org/none: $HF_ENDPOINT/api/|check the network" \
@@ -104,7 +107,7 @@ serve
 works "pull a dataset" "pulled.jsonl" pull --dataset org/rows --split validation --out pulled.jsonl
 holds "all rows are written" cmp rows.jsonl pulled.jsonl
 works "eval with the dataset" "acc_norm" eval org/tiny --task hellaswag --data pulled.jsonl --limit 2
-fails "an unknown split" 2 "org/rows: give one of its splits; --config default --split train; --config default" \
+fails "an unknown split" 2 "org/rows: give one of its splits; --config default --split train;" \
     pull --dataset org/rows --split x --out y.jsonl
 hush
 finish

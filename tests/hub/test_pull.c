@@ -213,7 +213,7 @@ static void test_too_many_requests(void **state) {
     pull_badly(x, OTT_ERR_STOPPED, "stopped");
 }
 
-/* Resumes at the end of a partial file: a right one, one with wrong bytes, one that is too long, a full one. */
+/* Resumes at the end of a partial file. The file may have wrong bytes, be complete or be too long. */
 static void test_resume(void **state) {
     hub_fixture *x = *state;
     static const struct {

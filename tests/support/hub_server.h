@@ -1,6 +1,6 @@
-/* support/hub_server: a server on the loopback address that implements the protocol of the Hugging Face hub, and
-   fails on request. It serves one model, org/tiny, and one dataset, org/rows. Files that end in .safetensors
-   are stored as LFS files: they are redirected to a second port, the content network. */
+/* support/hub_server: a server on the loopback address that implements the protocol of the Hugging Face hub,
+   and fails on request. It serves one model, org/tiny, and one dataset, org/rows. Files that end in
+   .safetensors are stored as LFS files: they are redirected to a second port, the content network. */
 #ifndef SUPPORT_HUB_SERVER_H
 #define SUPPORT_HUB_SERVER_H
 

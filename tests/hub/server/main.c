@@ -1,5 +1,5 @@
-/* hub_server FOLDER ROWS [FAULT TIMES PART]: runs support/hub_server for tests/cli/pull.sh. Prints its address
-   on standard output, and each request on standard error at the end, when standard input is closed. */
+/* hub_server FOLDER ROWS [FAULT TIMES PART]: runs support/hub_server for tests/cli/pull.sh. Prints its
+   address. When standard input is closed, it prints the number of requests on standard error, and ends. */
 #include "support/hub_server.h"
 #include <stdio.h>
 #include <stdlib.h>
