@@ -1,6 +1,7 @@
 /*
  * cli: declarations that the verbs of the program share. The program uses only the public API, bench/bench.h,
- * plan/plan.h and plan/doctor.h. Each verb is one function in one file; main.c has the table of verbs.
+ * plan/plan.h, plan/doctor.h and hub/hub.h. Each verb is one function in one file. main.c has the table of
+ * verbs.
  *
  * Exit codes: 0 done, 1 the run failed, 2 bad input (ott_status_exit_code), 128 + N if signal N ended the
  * program early (SIGPIPE if training ended because the reader of its output went away). Errors are printed on
@@ -25,6 +26,7 @@ int verb_inspect(int argc, char **argv);
 int verb_report(int argc, char **argv);
 int verb_plan(int argc, char **argv);
 int verb_bench(int argc, char **argv);
+int verb_pull(int argc, char **argv);
 int verb_recipes(int argc, char **argv);
 int verb_doctor(int argc, char **argv);
 
@@ -86,6 +88,9 @@ int cli_run(ott_log_level level, cli_work work, void *user);
 /* Opens the configuration that the arguments describe. If they name no file, uses the file that the
    environment variable CONFIG_FILE names, and logs this (log NULL: no log). */
 ott_status cli_open_config(ott_context *context, output *log, int argc, char **argv, ott_config **out);
+/* Downloads the models that the configuration names. weights: false if only their other files are needed.
+   Call it between cli_stop_begin and cli_stop_end. Returns an exit code; it printed the error. */
+int cli_fetch_models(output *out, const ott_config *config, bool weights);
 /* True for the path of a configuration file, or an option that gives the path. */
 bool cli_is_config_file(const char *argument);
 
@@ -94,6 +99,13 @@ bool cli_is_config_file(const char *argument);
    or if mpirun started this process. Returns an exit code after an error. */
 enum { CLI_NOT_LAUNCHED = -1 };
 int cli_launch(output *log, int argc, char **argv);
+
+/* Finds the folder of a hub name in the cache, or downloads the model. weights: false if only its other files
+   are needed. Call it between cli_stop_begin and cli_stop_end. Returns an exit code; it printed the error. */
+enum { CLI_PATH = 4096 };
+int cli_fetch(output *out, const char *name, bool weights, char folder[CLI_PATH]);
+/* If *name is a hub name, sets it to the folder that cli_fetch finds, and lets signals stop the download. */
+int cli_fetch_argument(const char **name, bool weights);
 
 /* What signals do. CLI_STOP_PLAIN: SIGINT or SIGTERM stops the work; the same signal again ends the program.
    CLI_STOP_SAVING: SIGINT, SIGTERM, SIGHUP or SIGUSR1 lets the work save and stop; only a second SIGINT ends
@@ -109,6 +121,8 @@ int cli_stop_signal(void); /* the signal that requested a stop; 0: none */
 typedef enum option_type {
     OPTION_FLAG,
     OPTION_TEXT,
+    OPTION_MODEL,     /* a folder or a hub name, which options_take replaces by its folder */
+    OPTION_TOKENIZER, /* the same; only the tokenizer is needed */
     OPTION_INT,
     OPTION_INT64,
     OPTION_UINT64,
@@ -142,6 +156,7 @@ typedef struct command {
     const char *operand;    /* name of the operand, "RUN_DIR" */
     int operands_most;      /* maximum number of operands; the minimum is 1. 0: no operand is allowed */
     bool operand_optional;  /* the minimum number of operands is 0 */
+    bool operand_is_model;  /* operands are handled as OPTION_MODEL */
     option_texts *settings; /* receives --section.key=value, for the library; NULL: not allowed */
 } command;
 
@@ -160,8 +175,8 @@ typedef struct command {
 enum { OPTIONS_CONTINUE = -1 };
 
 /* Reads the options (--name=value or --name value; "--" ends them) and moves the operands to the front of
-   argv. *operands: number of operands. Returns OPTIONS_CONTINUE, or an exit code: 0 after --help, 2 after an
-   error, which it printed. */
+   argv. *operands: number of operands. Downloads models that the arguments name. Returns OPTIONS_CONTINUE, or
+   an exit code: 0 after --help, 2 after an error, which it printed. */
 int options_take(const command *c, int argc, char **argv, int *operands);
 /* Returns the word in words[count] that is nearest to `word`; NULL if none is near. */
 const char *options_nearest(const char *word, const char *const *words, int count);

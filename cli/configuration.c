@@ -1,5 +1,8 @@
-/* cli/configuration: opens the configuration that the arguments of train and plan describe. */
+/* cli/configuration: opens the configuration that the arguments of train and plan describe, and downloads the
+   models that it names. */
 #include "cli.h"
+#include "hub/hub.h"
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -44,4 +47,23 @@ ott_status cli_open_config(ott_context *context, output *log, int argc, char **a
     free(all);
     if (status != OTT_OK) cli_wait_for_rank_0();
     return status;
+}
+
+static void take_text(void *user, const char *value) {
+    size_t length = strlen(value), quoted = length > 1 && *value == '"';
+    snprintf(user, CLI_PATH, "%.*s", (int)(length - 2 * quoted), value + quoted);
+}
+
+int cli_fetch_models(output *out, const ott_config *config, bool weights) {
+    static const char *const keys[] = {"model.hf_path", "peft.path", "data.tokenizer_path"};
+    char value[CLI_PATH], folder[CLI_PATH];
+    int code = CLI_DONE;
+    ott_config_get(config, "model.reduce", take_text, value);
+    bool initial = strcmp(value, "0") != 0; /* the model starts from random weights */
+    for (int i = 0; i < 3 && code == CLI_DONE; i++) {
+        ott_config_get(config, keys[i], take_text, value);
+        bool needed = i == 0 ? weights && !initial : i == 1 && weights;
+        if (hub_is_name(value)) code = cli_fetch(out, value, needed, folder);
+    }
+    return code;
 }

@@ -248,7 +248,7 @@ int verb_eval(int argc, char **argv) {
     const option options[] = {
         {"--task", "TASK", OPTION_TEXT, &r.task, "hellaswag, or perplexity"},
         {"--data", "FILE", OPTION_TEXT, &o->data, "rows of HellaSwag; text, JSONL, or tokens (.bin, .npy)"},
-        {"--against", "MODEL", OPTION_TEXT, &o->against,
+        {"--against", "MODEL", OPTION_MODEL, &o->against,
          "compare the predictions with those of this model; exit code 1: a result misses its limit"},
         {"--precision", "P", OPTION_TEXT, &o->precision, HELP_PRECISION},
         {"--against-precision", "P", OPTION_TEXT, &o->against_precision,
@@ -262,8 +262,8 @@ int verb_eval(int argc, char **argv) {
          "HellaSwag format: lm-eval (acc, acc_norm), llm.c (acc_llmc), both (both)"},
         {"--logits", "FILE", OPTION_TEXT, &o->logits,
          "write the logits of the task perplexity to this safetensors file (docs/howto/evaluation.md)"},
-        {"--tokenizer", "PATH", OPTION_TEXT, &o->tokenizer, HELP_TOKENIZER},
-        {"--base", "HF_DIR", OPTION_TEXT, &o->base, HELP_BASE},
+        {"--tokenizer", "PATH", OPTION_TOKENIZER, &o->tokenizer, HELP_TOKENIZER},
+        {"--base", "HF_DIR", OPTION_MODEL, &o->base, HELP_BASE},
         {"--text-field", "NAME", OPTION_TEXT, &o->text_field, "field of a JSONL row with its text (text)"},
         {"--kl-max", "X", OPTION_REAL, &o->kl_max,
          "limit of --against: largest KL divergence of a token (0.01)"},
@@ -284,6 +284,7 @@ int verb_eval(int argc, char **argv) {
         COMMAND_OPTIONS(options),
         .operand = "MODEL",
         .operands_most = 1,
+        .operand_is_model = true,
         .settings = &r.settings};
     int operands, code = options_take(&c, argc, argv, &operands);
     if (code != OPTIONS_CONTINUE) return code;

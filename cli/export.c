@@ -73,7 +73,7 @@ int verb_export(int argc, char **argv) {
          "quantization method of the FP8 files: compressed-tensors (default) or fp8"},
         {"--granularity", "G", OPTION_TEXT, &w.granularity,
          "which elements share a scale: channel (default), tensor, block (default of fp8) or as-trained"},
-        {"--from", "HF_DIR", OPTION_TEXT, &w.options.from,
+        {"--from", "HF_DIR", OPTION_MODEL, &w.options.from,
          "folder with tokenizer files and further keys of config.json (for gguf: the tokenizer), and with\n"
          "                           the frozen weights of a run with adapters; default: the run's "
          "model.hf_path"},
@@ -97,7 +97,8 @@ int verb_export(int argc, char **argv) {
             "                      current, block); all other methods requantize with amax / 448",
         COMMAND_OPTIONS(options),
         .operand = "RUN_DIR",
-        .operands_most = 1};
+        .operands_most = 1,
+        .operand_is_model = true};
     int operands, code = options_take(&c, argc, argv, &operands);
     if (code == OPTIONS_CONTINUE) code = take_choices(&w);
     w.run = argv[0];

@@ -197,8 +197,8 @@ int verb_generate(int argc, char **argv) {
         {"--stop", "TEXT", OPTION_TEXTS, &r.stop, "end before this text; may be given several times"},
         {"--seed", "N", OPTION_UINT64, &o->seed, "random seed: the same seed gives the same text (42)"},
         {"--precision", "P", OPTION_TEXT, &o->precision_name, HELP_PRECISION},
-        {"--tokenizer", "PATH", OPTION_TEXT, &o->tokenizer, HELP_TOKENIZER},
-        {"--base", "HF_DIR", OPTION_TEXT, &o->base, HELP_BASE},
+        {"--tokenizer", "PATH", OPTION_TOKENIZER, &o->tokenizer, HELP_TOKENIZER},
+        {"--base", "HF_DIR", OPTION_MODEL, &o->base, HELP_BASE},
         {"--device", "NAME", OPTION_TEXT, &o->device, HELP_DEVICE},
         {"--threads", "N", OPTION_INT, &o->threads, HELP_THREADS},
     };
@@ -213,6 +213,7 @@ int verb_generate(int argc, char **argv) {
         COMMAND_OPTIONS(options),
         .operand = "MODEL",
         .operands_most = 1,
+        .operand_is_model = true,
         .settings = &r.settings};
     int operands, code = options_take(&c, argc, argv, &operands);
     if (code != OPTIONS_CONTINUE) return code;

@@ -35,7 +35,8 @@ int verb_inspect(int argc, char **argv) {
             "first. Exit code 1: a file is damaged, and the error names the place.",
         COMMAND_OPTIONS(options),
         .operand = "PATH",
-        .operands_most = 1};
+        .operands_most = 1,
+        .operand_is_model = true};
     int operands, code = options_take(&c, argc, argv, &operands);
     i.path = argv[0];
     return code == OPTIONS_CONTINUE ? cli_run(OTT_LOG_WARNING, print_listing, &i) : code;

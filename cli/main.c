@@ -21,6 +21,7 @@ static const verb verbs[] = {
     {"inspect", verb_inspect, "list the tensors of a model file or folder"},
     {"report", verb_report, "compare runs: a table, a plot, a page"},
     {"plan", verb_plan, "estimate the memory and speed of a configuration, here or on other devices"},
+    {"pull", verb_pull, "download a model or a dataset of the Hugging Face hub"},
     {"bench", verb_bench, "measure the speed of this machine"},
     {"recipes", verb_recipes, "list the FP8 recipes"},
     {"doctor", verb_doctor, "check what this machine needs to train on a GPU"},

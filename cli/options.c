@@ -119,6 +119,8 @@ static int take_value(const command *c, const option *o, const char *value) {
     int code = OPTIONS_CONTINUE;
     switch (o->type) {
     case OPTION_FLAG: *(int *)o->to = 1; break;
+    case OPTION_MODEL:
+    case OPTION_TOKENIZER:
     case OPTION_TEXT: *(const char **)o->to = value; break;
     case OPTION_INT:
         code = take_signed(c, o, value, INT32_MIN, INT32_MAX, &number);
@@ -190,6 +192,22 @@ static int check_operand_count(const command *c, int count, char **argv) {
     return OPTIONS_CONTINUE;
 }
 
+/* Replaces hub names by folders. */
+static int fetch_models(const command *c, int count, char **argv) {
+    int code = CLI_DONE;
+    for (int i = 0; c->operand_is_model && i < count && code == CLI_DONE; i++) {
+        const char *path = argv[i];
+        code = cli_fetch_argument(&path, true);
+        argv[i] = (char *)path;
+    }
+    for (int i = 0; i < c->option_count && code == CLI_DONE; i++) {
+        const option *o = &c->options[i];
+        if (o->type == OPTION_MODEL || o->type == OPTION_TOKENIZER)
+            code = cli_fetch_argument(o->to, o->type == OPTION_MODEL);
+    }
+    return code == CLI_DONE ? OPTIONS_CONTINUE : code;
+}
+
 int options_take(const command *c, int argc, char **argv, int *operands) {
     bool options_end = false;
     *operands = 0;
@@ -208,5 +226,6 @@ int options_take(const command *c, int argc, char **argv, int *operands) {
         int code = take_option(c, argc, argv, &i);
         if (code != OPTIONS_CONTINUE) return code;
     }
-    return check_operand_count(c, *operands, argv);
+    int code = check_operand_count(c, *operands, argv);
+    return code == OPTIONS_CONTINUE ? fetch_models(c, *operands, argv) : code;
 }

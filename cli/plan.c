@@ -44,6 +44,10 @@ static int print_plan(ott_context *context, output *out, void *user) {
     ott_config *config;
     ott_status status = cli_open_config(context, NULL, r->count, r->arguments, &config);
     if (status != OTT_OK) return cli_fail(status);
+    cli_stop_begin(context, CLI_STOP_PLAIN);
+    int code = cli_fetch_models(out, config, false);
+    cli_stop_end();
+    if (code != CLI_DONE) return ott_config_close(config), code;
     status = plan_run(context, config, &r->options, output_write, out, &r->fits);
     ott_config_close(config);
     return cli_code(status);

@@ -121,18 +121,20 @@ static int run_training(training *t, int argc, char **argv) {
     ott_train_options options;
     cli_stop_begin(t->context, CLI_STOP_SAVING);
     ott_status status = open_train_config(t, argc, argv, &config);
-    if (status == OTT_OK) {
+    int code = status == OTT_OK ? cli_fetch_models(&t->out, config, true) : cli_fail(status);
+    if (code == CLI_DONE) {
         ott_config_get(config, "metrics.color", take_color, &t->out);
         ott_train_options_init(&options);
         options.progress = show_step;
         options.work = show_work;
         options.user = t;
         status = ott_train(t->context, config, &options);
-        ott_config_close(config);
+        output_live_end(&t->out); /* ends the live line, because an error line may follow */
+        code = status == OTT_OK ? end_code(t) : cli_fail(status);
     }
+    ott_config_close(config);
     cli_stop_end();
-    output_live_end(&t->out); /* ends the live line, because an error line may follow */
-    return output_close(&t->out, status == OTT_OK ? end_code(t) : cli_fail(status));
+    return output_close(&t->out, code);
 }
 
 int verb_train(int argc, char **argv) {

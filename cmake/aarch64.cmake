@@ -13,6 +13,7 @@ set(ENV{PKG_CONFIG_SYSROOT_DIR} ${OTTAVA_ARM64})
 set(ENV{PKG_CONFIG_LIBDIR} ${libraries}/pkgconfig)
 set(ENV{PKG_CONFIG_ALLOW_SYSTEM_CFLAGS} 1) # OTTAVA_ARM64 has its own /usr/include and /usr/lib
 set(ENV{PKG_CONFIG_ALLOW_SYSTEM_LIBS} 1)
+set(CMAKE_C_FLAGS_INIT "-isystem ${OTTAVA_ARM64}/usr/include/aarch64-linux-gnu") # OpenSSL's opensslconf.h
 set(CMAKE_EXE_LINKER_FLAGS_INIT "-Wl,-rpath-link,${libraries}:${OTTAVA_ARM64}/lib/aarch64-linux-gnu")
 set(CMAKE_SHARED_LINKER_FLAGS_INIT "-Wl,-rpath-link,${libraries}:${OTTAVA_ARM64}/lib/aarch64-linux-gnu")
 

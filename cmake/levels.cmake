@@ -1,6 +1,7 @@
 # The levels of the source tree, lowest first. Level L is the static library ottava_L, made of src/L/*.c.
 set(OTTAVA_LEVELS base fp8 kinds tensor config cpu comm backend tokenizer formats data nn optimizer
-    parallel model resolve report folders checkpoint train monitor run export eval generate api bench plan)
+    parallel model resolve report folders checkpoint train monitor run export eval generate api bench plan
+    hub)
 
 # The levels that each level may include and link. tools/check_levels.sh checks the includes.
 set(base_uses)
@@ -31,7 +32,8 @@ set(generate_uses run ${run_uses})
 set(api_uses eval generate export ${export_uses})
 set(bench_uses api ${api_uses}) # in the program, not in the library
 set(plan_uses api ${api_uses}) # in the program, not in the library
-set(cli_uses bench plan)
+set(hub_uses formats ${formats_uses}) # in the program, not in the library
+set(cli_uses bench plan hub)
 set(mpi_uses comm)                     # a plugin that cmake/products.cmake builds
 set(cuda_uses base fp8 tensor backend) # a plugin that cmake/cuda_plugin.cmake builds
 
@@ -72,4 +74,5 @@ endif()
 if(TARGET ottava_tokenizer)
   target_link_libraries(ottava_tokenizer PUBLIC PkgConfig::PCRE2 PkgConfig::UTF8PROC)
 endif()
+target_link_libraries(ottava_hub PUBLIC PkgConfig::CURL PkgConfig::CRYPTO)
 embed_text(src/report/page.html report_page_template ottava_report)

@@ -19,7 +19,7 @@ set_target_properties(ottava_cli PROPERTIES OUTPUT_NAME ottava)
 harden(ottava_cli)
 target_include_directories(ottava_cli PRIVATE cli)
 # The program contains these levels and all levels below them. It needs no shared library of this project.
-target_link_libraries(ottava_cli PRIVATE ottava_bench ottava_plan m)
+target_link_libraries(ottava_cli PRIVATE ottava_bench ottava_plan ottava_hub m)
 
 # The build and the installation have the same RUNPATH: the folders of libraries that the linker does not
 # know. By default CMake pads the build's RUNPATH with an empty element, which the dynamic linker reads as the

@@ -6,6 +6,7 @@
 #include "base/text/str.h"
 #include "folders/json_file.h"
 #include "folders/tensors.h"
+#include "formats/hf/hub_name.h"
 #include "model/adapters.h"
 #include <limits.h>
 #include <stdio.h>
@@ -188,6 +189,7 @@ ott_status peft_configure(mem *account, config *cfg) {
     str names = {.account = account};
     if (!*cfg->peft.path) return OTT_OK;
     TRY(status_context(file_refuse_gguf(cfg->peft.path), "peft.path"));
+    TRY(hub_name_resolve_key(cfg, "peft.path", cfg->peft.path));
     TRY(file_join(cfg->peft.path, PEFT_CONFIG_NAME, path));
     TRY(json_file_load(account, path, CONFIG_LIMIT, &root));
     ott_status status = set_all(cfg, path, root, &names);
@@ -380,13 +382,13 @@ static void describe_selection(const model *m, const config *cfg, json_t *root) 
 }
 
 static ott_status write_adapter_config(const model *m, const config *cfg, const char *folder) {
-    char path[PATH_MAX];
-    json_t *root = json_pack("{s:s, s:s, s:s, s:i, s:f, s:f, s:b, s:b, s:s, s:b, s:b, s:b}", "peft_type",
-                             "LORA", "task_type", "CAUSAL_LM", "base_model_name_or_path", cfg->model.hf_path,
-                             "r", (int)cfg->peft.dim, "lora_alpha", cfg->peft.alpha, "lora_dropout",
-                             cfg->peft.dropout, "use_rslora", cfg->peft.use_rslora, "use_dora",
-                             cfg->peft.use_dora, "bias", "none", "fan_in_fan_out",
-                             m->options.family->transposed, "inference_mode", 1, "init_lora_weights", 1);
+    char path[PATH_MAX], base[PATH_MAX]; /* a hub name is valid on every machine, its folder is not */
+    json_t *root = json_pack(
+        "{s:s, s:s, s:s, s:i, s:f, s:f, s:b, s:b, s:s, s:b, s:b, s:b}", "peft_type", "LORA", "task_type",
+        "CAUSAL_LM", "base_model_name_or_path", hub_name_of(cfg->model.hf_path, base), "r",
+        (int)cfg->peft.dim, "lora_alpha", cfg->peft.alpha, "lora_dropout", cfg->peft.dropout, "use_rslora",
+        cfg->peft.use_rslora, "use_dora", cfg->peft.use_dora, "bias", "none", "fan_in_fan_out",
+        m->options.family->transposed, "inference_mode", 1, "init_lora_weights", 1);
     if (root) describe_selection(m, cfg, root);
     char *text = root ? json_dumps(root, JSON_INDENT(2)) : NULL;
     ott_status status = text ? file_join(folder, PEFT_CONFIG_NAME, path)

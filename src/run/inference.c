@@ -59,6 +59,8 @@ static ott_status describe_folder(mem *account, const char *path, const char *ba
     if (base) TRY(config_set(cfg, "model.hf_path", base));
     TRY(config_set(cfg, file_is_in(path, PEFT_CONFIG_NAME) ? "peft.path" : "model.hf_path", path));
     TRY(peft_configure(account, cfg));
+    ott_status status = hub_name_resolve_key(cfg, "model.hf_path", cfg->model.hf_path);
+    if (status != OTT_OK) return status_context(status, "%s", path);
     TRY(check_base(cfg, path));
     TRY(hf_model_configure(account, cfg, NULL));
     TRY(keep_codes(account, cfg));
@@ -72,7 +74,9 @@ static ott_status describe_folder(mem *account, const char *path, const char *ba
 static ott_status find_model(mem *account, const char *path, const char *base, int64_t window, config **cfg,
                              char **checkpoint) {
     static const char *const arguments[] = {"--train.mixed_precision=bf16", "--train.batch_size=1"};
-    if (hub_name_is(path)) return hub_name_fail(path, path, "that ");
+    char folder[PATH_MAX], base_folder[PATH_MAX];
+    TRY(hub_name_resolve(path, &path, folder));
+    if (base) TRY(hub_name_resolve(base, &base, base_folder));
     if (is_hugging_face(path)) {
         TRY(config_parse(account, NULL, 2, arguments, cfg));
         return describe_folder(account, path, base, window, *cfg);

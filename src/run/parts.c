@@ -38,12 +38,20 @@ static ott_status share_path(run *r, char **path) {
     return status;
 }
 
+/* Replaces a hub name by its folder, so that a resumed run reads the same commit. */
+static ott_status find_in_cache(run *r, const char *key, const char *const *value) {
+    const char *name = *value;
+    TRY(hub_name_resolve_key(r->cfg, key, name));
+    if (*value != name) log_info(r->log, "%s = %s: %s", key, name, *value);
+    return OTT_OK;
+}
+
 static ott_status collect_errors(run *r) {
     TRY(process_group_make_mesh(&r->process_group, r->cfg));
     TRY(peft_configure(r->account, r->cfg)); /* may set model.hf_path */
     TRY(config_collect(r->cfg, run_check_described(r->cfg)));
-    TRY(config_collect(r->cfg, hub_name_check(r->cfg, "model.hf_path", r->cfg->model.hf_path)));
-    return config_collect(r->cfg, hub_name_check(r->cfg, "data.tokenizer_path", r->cfg->data.tokenizer_path));
+    TRY(config_collect(r->cfg, find_in_cache(r, "model.hf_path", &r->cfg->model.hf_path)));
+    return config_collect(r->cfg, find_in_cache(r, "data.tokenizer_path", &r->cfg->data.tokenizer_path));
 }
 
 /* Checks that the run can call the caller's loss function. */

@@ -13,6 +13,8 @@ bad=0
 
 # Keeps tests on the CPU if the CUDA backend is next to the program.
 export OTTAVA_CUDA_PATH=/nowhere
+# Names of models find neither a network nor this user's cache.
+export HF_HUB_OFFLINE=1 HF_HOME="$folder/hub"
 
 # Settings of a model and a run that take almost no time, and their text.
 yes 'In the beginning God created the heaven and the earth.' | head -c 4000 >small.txt

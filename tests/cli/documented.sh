@@ -25,6 +25,7 @@ tools/compare_pytorch.py|needs PyTorch; the end of this script runs its calls of
 llama-cli|a program of llama.cpp
 cc my_training.c|examples/ are compiled and run as tests
 ottava train llama4_17bx16e.toml|torchtitan's file, which is refused; tests/config tests it
+ottava pull|downloads; tests/cli/pull.sh tests it
 ottava train ... --device=cpu|three commands in one
 --device=cuda|needs a GPU
 (ulimit -v 300000;|a run that is refused; tests/train tests it
@@ -70,6 +71,8 @@ report "prepare a model for the commands" "$([ $code -eq 0 ] || echo "exit code 
 rm -r FOLDER made
 ln -s MODEL FOLDER
 ln -s MODEL OTHER
+mkdir meta-llama Qwen
+for name in meta-llama/Llama-3.1-8B Qwen/Qwen3-0.6B; do ln -s ../MODEL $name; done
 call train --model.hf_path=FOLDER --data.format=synthetic $tiny --peft.dim=2 --run.dir=RUN
 report "prepare a run for the commands" "$([ $code -eq 0 ] || echo "exit code $code")"
 printf '{"messages":[{"role":"user","content":"a"},{"role":"assistant","content":"b"}]}\n' >row

@@ -78,10 +78,13 @@ fails "a file with another rank than the adapters' is refused" 2 \
 works "the option peft.dim overrides the file" "Training complete: 1 steps" \
     train rank.toml --peft.path=adapter --peft.dim=2 $one_step --run.dir=lora4
 sed -i 's|"tiny/model"|"meta/llama"|' adapter/adapter_config.json
+fails "the adapters' base model is not in the cache" 2 "adapter: |ottava pull meta/llama" \
+    generate adapter --prompt=A
+sed -i 's|"meta/llama"|"/meta/llama"|' adapter/adapter_config.json
 fails "the adapters' base model is missing" 2 \
-    "adapter: the base model meta/llama is not a folder on this machine|--base" generate adapter --prompt=A
+    "adapter: the base model /meta/llama is not a folder on this machine|--base" generate adapter --prompt=A
 works "--base names the base model" "" generate adapter --base=tiny/model --prompt=A --max-tokens=2
-sed -i 's|"meta/llama"|null|' adapter/adapter_config.json
+sed -i 's|"/meta/llama"|null|' adapter/adapter_config.json
 fails "the adapters name no base model" 2 "adapter: its adapter_config.json has no base model|--base" \
     generate adapter --prompt=A
 fails "training of adapters without a base model" 2 "no model is given" \

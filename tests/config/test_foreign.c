@@ -39,8 +39,6 @@ static void test_by_what_is_asked(void **state) {
         {"model:\n  pretrained_model_name_or_path: openai/gpt-oss-20b\n", "mixtures of experts"},
         {"model:\n  pretrained_model_name_or_path: Qwen/Qwen3-30B-A3B\n", "mixtures of experts"},
         {"model:\n  pretrained_model_name_or_path: google/gemma-2b-it\n", "Gemma"},
-        {"model:\n  pretrained_model_name_or_path: deepseek-ai/deepseek-llm-7b-base\n",
-         "models are not downloaded"},
         {"model:\n  num_nextn_predict_layers: 1\n", "multi-token prediction"},
         {"dataset:\n  _target_: a.llm.xlam.make_xlam_dataset\n", "tool calls"},
         {"optimizer:\n  _target_: dion.Dion2\n", "Dion"},

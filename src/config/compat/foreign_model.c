@@ -97,35 +97,18 @@ static void finalize_weights(config *cfg) {
         cfg->model.reduce = 1; /* random weights, all dimensions from config.json */
 }
 
-/* --- Names on a hub --- */
-
-/* True if another tool's key names a folder that does not exist. False for our own key model.hf_path, because
-   the error is reported when the folder is opened. */
-static bool is_hub_name(const config *cfg) {
+/* Refuses a name or folder of another tool's file that names a model that is not supported. */
+static ott_status refuse_unsupported(config *cfg) {
     const key_note *note = state_note(cfg, "model.hf_path");
-    return *cfg->model.hf_path && note->spelled && strcmp(note->spelled, "model.hf_path") != 0 &&
-           !file_exists(cfg->model.hf_path);
-}
-
-static ott_status refuse_hub_name(config *cfg) {
-    const key_note *note = state_note(cfg, "model.hf_path");
-    static const char absent[] = "there is no such folder, and models are not downloaded: name the folder it "
-                                 "is in, with its config.json, as --model.hf_path=FOLDER";
-    static const char shapeless[] =
-        "there is no such folder, and model.reduce divides the sizes of its config.json: give "
-        "--model.hf_path=FOLDER, where FOLDER has config.json and the tokenizer (no weights), or "
-        "--model.hf_path=none with a model.preset";
     const char *asked = alias_asked("hub", cfg->model.hf_path);
-    if (!is_hub_name(cfg)) return OTT_OK;
-    return diagnostic_add(cfg, DIAGNOSTIC_ERROR, note->spelled, NULL, note->where,
-                          asked                   ? asked
-                          : cfg->model.reduce > 1 ? shapeless
-                                                  : absent);
+    if (!asked || !note->spelled || strcmp(note->spelled, "model.hf_path") == 0) return OTT_OK;
+    if (file_exists(cfg->model.hf_path)) return OTT_OK;
+    return diagnostic_add(cfg, DIAGNOSTIC_ERROR, note->spelled, NULL, note->where, asked);
 }
 
 ott_status foreign_finalize_model(config *cfg) {
     finalize_weights(cfg);
-    TRY(refuse_hub_name(cfg));
+    TRY(refuse_unsupported(cfg));
     return finalize_flavor(cfg);
 }
 
