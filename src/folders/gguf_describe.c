@@ -1,40 +1,10 @@
-/* folders/gguf_describe: the table of architectures, checks of the model, and GGUF metadata. */
+/* folders/gguf_describe: checks of the model against its architecture's limits, and GGUF metadata. */
 #include "folders/gguf_describe.h"
 #include "folders/hf/save.h"
 #include <math.h>
 #include <stdio.h>
 
-/* ---- architectures ---- */
-
-/* How llama.cpp's architecture "llama" rotates, and which rope scalings it supports. */
-#define LLAMA_ROPE .rotates_pairs = true, .has_rope_factors = true, .longrope = true
-
-/* Architectures of llama.cpp, from its src/models and its converter of Hugging Face folders. */
-static const gguf_arch archs[] = {
-    {.family = FAMILY_LLAMA, .name = "llama", .biases = true, LLAMA_ROPE},
-    {.family = FAMILY_MISTRAL, .name = "llama", LLAMA_ROPE},
-    {.family = FAMILY_MIXTRAL, .name = "llama", LLAMA_ROPE},
-    {.family = FAMILY_QWEN2, .name = "qwen2", .square = true},
-    {.family = FAMILY_QWEN3, .name = "qwen3"},
-    {.family = FAMILY_QWEN3_MOE, .name = "qwen3moe"},
-    {.family = FAMILY_PHI3,
-     .name = "phi3",
-     .fused_qkv = true,
-     .fused_gate_up = true,
-     .square = true,
-     .longrope = true},
-    {.family = FAMILY_GRANITE, .name = "granite", .biases = true, LLAMA_ROPE},
-    {.family = FAMILY_GLM, .name = "chatglm", .fused_gate_up = true, .square = true},
-    {.family = FAMILY_GLM4, .name = "glm4", .fused_gate_up = true},
-    {.family = FAMILY_DOTS1, .name = "dots1", .separate = true},
-    {.family = FAMILY_OLMO2, .name = "olmo2", .square = true, .separate = true},
-    {.family = FAMILY_GEMMA2, .name = "gemma2", .tied = true, .windows = true},
-    {.family = FAMILY_GEMMA3, .name = "gemma3", .windows = true},
-    {.family = FAMILY_COHERE, .name = "command-r", .square = true, .tied = true},
-    {.family = FAMILY_COHERE2, .name = "cohere2", .square = true, .tied = true, .windows = true},
-    {.family = FAMILY_STARCODER2, .name = "starcoder2", .square = true},
-    {.family = FAMILY_GPT2, .name = "gpt2", .fused_qkv = true, .square = true},
-};
+/* ---- limits of architectures ---- */
 
 static const char *rope_limit(const model_options *o, const gguf_arch *a) {
     if (o->rope.kind == ROPE_LLAMA3 && !a->has_rope_factors) return "no model.rope_scaling = \"llama3\"";
@@ -117,10 +87,10 @@ ott_status gguf_describe_arch(const model_options *o, const gguf_arch **out) {
         rope_limit, block_limit, shape_limit, multipliers_limit, softcaps_limit, experts_limit};
     const family *f;
     TRY(hf_save_family(o, &f));
-    for (*out = archs; *out < archs + sizeof archs / sizeof *archs; ++*out) {
+    for (int i = 0; (*out = gguf_arch_at(i)); i++) {
         if (!family_is(f, (*out)->family)) continue;
         const char *limit = NULL;
-        for (size_t i = 0; !limit && i < sizeof limits / sizeof *limits; i++) limit = limits[i](o, *out);
+        for (size_t k = 0; !limit && k < sizeof limits / sizeof *limits; k++) limit = limits[k](o, *out);
         return limit ? status_fail(
                            OTT_ERR_UNSUPPORTED,
                            "llama.cpp's architecture %s, for models of %s, supports %s: use --format hf",
@@ -131,6 +101,50 @@ ott_status gguf_describe_arch(const model_options *o, const gguf_arch **out) {
         OTT_ERR_UNSUPPORTED,
         "models of the family %s cannot be exported as GGUF: use --format hf and then llama.cpp's converter",
         f->name);
+}
+
+/* ---- names of tensors ---- */
+
+static const char *const role_names[ROLE_COUNT] = {[ROLE_EMBEDDING] = "token_embd",
+                                                   [ROLE_POSITION_EMBEDDING] = "position_embd",
+                                                   [ROLE_ATTENTION_NORM] = "attn_norm",
+                                                   [ROLE_QKV] = "attn_qkv",
+                                                   [ROLE_Q] = "attn_q",
+                                                   [ROLE_K] = "attn_k",
+                                                   [ROLE_V] = "attn_v",
+                                                   [ROLE_Q_NORM] = "attn_q_norm",
+                                                   [ROLE_K_NORM] = "attn_k_norm",
+                                                   [ROLE_O] = "attn_output",
+                                                   [ROLE_ATTENTION_POST_NORM] = "post_attention_norm",
+                                                   [ROLE_MLP_NORM] = "ffn_norm",
+                                                   [ROLE_GATE] = "ffn_gate",
+                                                   [ROLE_UP] = "ffn_up",
+                                                   [ROLE_DOWN] = "ffn_down",
+                                                   [ROLE_ROUTER] = "ffn_gate_inp",
+                                                   [ROLE_EXPERT_GATE] = "ffn_gate_exps",
+                                                   [ROLE_EXPERT_UP] = "ffn_up_exps",
+                                                   [ROLE_EXPERT_DOWN] = "ffn_down_exps",
+                                                   [ROLE_SHARED_GATE] = "ffn_gate_shexp",
+                                                   [ROLE_SHARED_UP] = "ffn_up_shexp",
+                                                   [ROLE_SHARED_DOWN] = "ffn_down_shexp",
+                                                   [ROLE_MLP_POST_NORM] = "post_ffw_norm",
+                                                   [ROLE_FINAL_NORM] = "output_norm",
+                                                   [ROLE_HEAD] = "output"};
+
+/* Returns the role that names the GGUF tensor of `role`: of the fused tensor if GGUF fuses `role`. */
+static module_role role_of_tensor(const gguf_arch *a, module_role role) {
+    if (a->fused_qkv && role >= ROLE_Q && role <= ROLE_V) return ROLE_QKV;
+    return a->fused_gate_up && role == ROLE_GATE ? ROLE_UP : role;
+}
+
+void gguf_tensor_name(const gguf_arch *a, const model_module *m, module_role part, bool is_bias,
+                      char out[GGUF_NAME_BYTES]) {
+    const char *name = m->balances && is_bias ? "exp_probs_b" : role_names[role_of_tensor(a, part)];
+    const char *kind = is_bias ? "bias" : "weight";
+    if (m->layer == MODULES_OUTSIDE)
+        snprintf(out, GGUF_NAME_BYTES, "%s.%s", name, kind);
+    else
+        snprintf(out, GGUF_NAME_BYTES, "blk.%d.%s.%s", m->layer, name, kind);
 }
 
 /* ---- metadata ---- */

@@ -153,7 +153,6 @@ ott_status hf_model_configure(mem *account, config *cfg, hf_model_notes *notes) 
     const char *folder = cfg->model.hf_path;
     if (notes) *notes = (hf_model_notes){.router_aux_loss_coef = -1};
     if (!*folder) return OTT_OK;
-    TRY(status_context(file_refuse_gguf(folder), "model.hf_path"));
     TRY(hub_name_check(cfg, "model.hf_path", folder));
     ott_status status = hf_config_read(account, folder, &h, NULL);
     if (status == OTT_OK) status = check_quantization(folder, &h);
