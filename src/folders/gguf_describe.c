@@ -117,6 +117,7 @@ static const char *const role_names[ROLE_COUNT] = {[ROLE_EMBEDDING] = "token_emb
                                                    [ROLE_O] = "attn_output",
                                                    [ROLE_ATTENTION_POST_NORM] = "post_attention_norm",
                                                    [ROLE_MLP_NORM] = "ffn_norm",
+                                                   [ROLE_GATE_UP] = "ffn_up",
                                                    [ROLE_GATE] = "ffn_gate",
                                                    [ROLE_UP] = "ffn_up",
                                                    [ROLE_DOWN] = "ffn_down",

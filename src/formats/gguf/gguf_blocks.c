@@ -83,7 +83,7 @@ static void decode_q6_k(const uint8_t *b, float *out) {
     }
 }
 
-static const gguf_format formats[] = {{"F32", 0, 1, 4, OTT_F32, NULL},
+const gguf_format gguf_formats[GGUF_FORMAT_COUNT] = {{"F32", 0, 1, 4, OTT_F32, NULL},
                                       {"F16", 1, 1, 2, OTT_F16, NULL},
                                       {"BF16", 30, 1, 2, OTT_BF16, NULL},
                                       {"Q4_0", 2, 32, 18, OTT_DTYPE_COUNT, decode_q4_0},
@@ -96,7 +96,7 @@ static const gguf_format formats[] = {{"F32", 0, 1, 4, OTT_F32, NULL},
                                       {"Q6_K", 14, 256, 210, OTT_DTYPE_COUNT, decode_q6_k}};
 
 const gguf_format *gguf_format_find(uint32_t type) {
-    for (size_t i = 0; i < sizeof formats / sizeof *formats; i++)
-        if (formats[i].type == type) return &formats[i];
+    for (int i = 0; i < GGUF_FORMAT_COUNT; i++)
+        if (gguf_formats[i].type == type) return &gguf_formats[i];
     return NULL;
 }

@@ -18,6 +18,8 @@ typedef struct gguf_format {
     void (*decode)(const uint8_t *block, float *out);
 } gguf_format;
 
+enum { GGUF_FORMAT_COUNT = 11 };
+extern const gguf_format gguf_formats[GGUF_FORMAT_COUNT];
 const gguf_format *gguf_format_find(uint32_t type); /* NULL: unknown or not supported */
 #define GGUF_FORMATS "F32, F16, BF16, Q8_0, Q4_0, Q4_1, Q5_0, Q5_1, Q4_K, Q5_K and Q6_K"
 

@@ -318,7 +318,7 @@ ott_status gguf_config_text(mem *account, const char *path, char **text) {
     *text = NULL;
     ott_status status = gguf_open(account, path, &file);
     if (status == OTT_OK) status = convert(&c);
-    char *json = status == OTT_OK ? json_dumps(c.root, JSON_INDENT(2) | JSON_REAL_PRECISION(17)) : NULL;
+    char *json = status == OTT_OK ? json_dumps(c.root, JSON_INDENT(2) | JSON_REAL_PRECISION(15)) : NULL;
     if (json) status = mem_strdup(account, json, text);
     if (status == OTT_OK && !json) status = status_fail(OTT_ERR_MEMORY, "out of memory: a configuration");
     free(json);
