@@ -35,7 +35,7 @@ static const struct {
                 {.name = "cohere", .square = true, .tied = true},
                 {.name = "cohere2", .square = true, .tied = true},
                 {.name = "qwen2_windows", .square = true, .no_window = true},
-                {.name = "starcoder2", .square = true}};
+                {.name = "starcoder2", .square = true, .no_window = true}};
 enum { COUNT = sizeof families / sizeof *families };
 
 static model_options options_of(mem *account, int i) {
