@@ -198,16 +198,17 @@ static ott_status put_piece_merges(const gguf_reading *r, json_t *list) {
 
 static ott_status put_sentencepiece(gguf_reading *r, json_t *root, json_t *model) {
     bool prepends = get_bool(r, "add_space_prefix", true);
-    json_t *merges = json_array();
     if ((int64_t)json_array_size(r->scores) != r->count)
         return status_fail(OTT_ERR_FORMAT, "tokenizer.ggml.scores needs one number for each token");
     TRY(put(model, "byte_fallback", json_true()));
     TRY(put(model, "fuse_unk", json_true()));
     if (r->unknown >= 0) TRY(put(model, "unk_token", json_string(token_at(r, r->unknown))));
+    json_t *merges = json_array();
     TRY(put(model, "merges", merges));
     TRY(put_piece_merges(r, merges));
-    json_t *normalizers = json_array(), *decoders = json_array();
+    json_t *normalizers = json_array();
     TRY(put(root, "normalizer", json_pack("{ss so}", "type", "Sequence", "normalizers", normalizers)));
+    json_t *decoders = json_array();
     TRY(put(root, "decoder", json_pack("{ss so}", "type", "Sequence", "decoders", decoders)));
     if (prepends) TRY(put(normalizers, NULL, json_pack("{ss ss}", "type", "Prepend", "prepend", METASPACE)));
     TRY(put(normalizers, NULL,
@@ -223,10 +224,10 @@ static ott_status put_sentencepiece(gguf_reading *r, json_t *root, json_t *model
 
 static ott_status put_byte_level(gguf_reading *r, json_t *root, json_t *model, int pre) {
     const json_t *merges = get(r, "merges");
-    json_t *steps = json_array();
     if (!json_is_array(merges)) return status_fail(OTT_ERR_FORMAT, "has no list tokenizer.ggml.merges");
     TRY(put(model, "ignore_merges", json_boolean(pre_tokenizers[pre].ignores_merges)));
     TRY(put(model, "merges", json_incref((json_t *)merges)));
+    json_t *steps = json_array();
     TRY(put(root, "pre_tokenizer", json_pack("{ss so}", "type", "Sequence", "pretokenizers", steps)));
     for (const char *const *regex = pre_tokenizers[pre].regex; *regex; regex++)
         TRY(put(steps, NULL,
