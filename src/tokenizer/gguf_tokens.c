@@ -157,7 +157,7 @@ static int by_score(const void *a, const void *b) {
     return (x->left < y->left) - (x->left > y->left);
 }
 
-/* Lists all pairs of tokens whose texts join to a token. `merges` NULL: only counts them. */
+/* Lists all pairs of tokens that join to another token. `merges` NULL: only counts the pairs. */
 static int64_t list_merges(const gguf_reading *r, piece_merge *merges) {
     int64_t used = 0;
     for (int64_t id = 0; id < r->count; id++) {

@@ -31,7 +31,7 @@ ott_status gguf_tokens_read(mem *account, const char *path, gguf_tokens *out);
 void gguf_tokens_free(gguf_tokens *g);
 /* True if the file can be read and has a tokenizer. */
 bool gguf_tokens_exist(const char *path);
-/* Writes the three files to `folder`, over files of these names. *files = their number; 0: no tokenizer. */
+/* Writes the three files to `folder`, and replaces existing ones. *files: 3; 0 if there is no tokenizer. */
 ott_status gguf_tokens_write(mem *account, const char *path, const char *folder, int64_t *files);
 
 #endif

@@ -130,9 +130,9 @@ mkdir only
 cp m.gguf only
 fails "a GGUF file among the data files" 2 "m.gguf: $gguf" \
     train $small --data.dataset_path=only --data.file_pattern='*' --run.dir=g
-printf 'GGUF\003\000\000\000\377' >cut.gguf
-fails "a truncated GGUF file" 2 "cut.gguf: ends at byte 9, in the middle of its header: truncated?" \
-    train $small --model.hf_path=cut.gguf --run.dir=g
+printf 'GGUF\003\000\000\000\377' >short.gguf
+fails "a truncated GGUF file" 2 "short.gguf: ends at byte 9, in the middle of its header: truncated?" \
+    train $small --model.hf_path=short.gguf --run.dir=g
 echo 'GGUF is a format.' >words.txt
 works "a text that begins with GGUF" "words.bin: " \
     tokenize words.txt --tokenizer t --out words.bin --no-special

@@ -1,5 +1,5 @@
-/* Tests the reader of GGUF files: values of all element formats against gguf-python's (tests/golden/
-   gguf_blocks.gguf), and damaged files, each of which needs one clear error. */
+/* Tests the reader of GGUF files. Values of all element formats equal gguf-python's values, which are in
+   tests/golden/gguf_blocks.gguf. Each damaged file gives one clear error. */
 #include "formats/gguf/gguf_config.h"
 #include "formats/gguf/gguf_read.h"
 #include "formats/safetensors/shards.h"
@@ -55,11 +55,11 @@ static void put_text(str *s, const char *text) {
     str_append(s, text);
 }
 
-/* What is wrong with a file. Zero: the value of a valid file. */
+/* Damaged fields of a file. A zero leaves the field valid. */
 typedef struct damage {
     uint64_t version, tensors, pairs, key_bytes, value_type, list_type, list_count, rank, size, type, offset;
-    int64_t cut; /* bytes missing at the end */
-    bool twice;  /* second tensor with the first one's name */
+    int64_t missing; /* bytes missing at the end */
+    bool twice;      /* second tensor with the first one's name */
     bool overlaps;
     const char *key;
     const char *reason; /* expected part of the message */
@@ -92,7 +92,7 @@ static const char *write_damaged(folder *f, const damage *d) {
     put_tensor(&s, d, d->twice ? "x" : "y", d->overlaps ? 0 : 32);
     while (s.length % 32 != 0) put(&s, 0, 1);
     for (int i = 0; i < 64; i++) put(&s, 0, 1);
-    const char *path = folder_write(f, "x.gguf", s.text, s.length - d->cut);
+    const char *path = folder_write(f, "x.gguf", s.text, s.length - d->missing);
     str_free(&s);
     return path;
 }
@@ -120,8 +120,8 @@ static void refuses_damaged_files(void **state) {
         {.offset = 1u << 20, .reason = "do not fit into the file"},
         {.twice = true, .reason = "tensor 'x': is listed twice"},
         {.overlaps = true, .reason = "tensor 'y': overlaps tensor 'x'"},
-        {.cut = 1, .reason = "truncated?"},
-        {.cut = 128, .reason = "truncated?"},
+        {.missing = 1, .reason = "truncated?"},
+        {.missing = 128, .reason = "truncated?"},
     };
     folder *f = *state;
     gguf_file g;
@@ -140,7 +140,7 @@ static void refuses_damaged_files(void **state) {
     }
 }
 
-/* Every beginning of a file is refused without reading behind its end. */
+/* A file of the first n bytes is refused, for every n. */
 static void refuses_every_beginning(void **state) {
     folder *f = *state;
     gguf_file g;

@@ -100,8 +100,8 @@ static ott_status put_like(const gguf_converter *c, const char *name, const json
     return put(c->root, name, json_incref((json_t *)value));
 }
 
-/* Skips lists, which llama.cpp allows for values that differ between layers, except where a number is
-   required, and multipliers of 0, which mean that there is none. */
+/* A list has a value for each layer. Only the pattern of windows may be a list: then the family's default
+   pattern is used. A real number of 0 means that the model has no such multiplier or cap. */
 static ott_status put_rows(const gguf_converter *c) {
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
         const json_t *value = get(c, rows[i].key);

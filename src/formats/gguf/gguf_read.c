@@ -11,7 +11,7 @@
 #include <string.h>
 
 enum {
-    PIECE = 1 << 16, /* bytes that are read at once */
+    PIECE = 1 << 16, /* bytes per read */
     MOST_TEXT = 1 << 24,
     MOST_NAME = 127,
     MOST_ALIGNMENT = 1 << 20,
@@ -25,7 +25,7 @@ enum { VALUE_TEXT = 8, VALUE_LIST, VALUE_U64, VALUE_I64, VALUE_F64, VALUE_TYPES 
 /* Bytes of a value; for texts and lists, of the smallest one. */
 static const int value_bytes[VALUE_TYPES] = {1, 1, 2, 2, 4, 4, 4, 1, 8, 12, 8, 8, 8};
 
-typedef struct gguf_cursor {
+typedef struct gguf_header {
     gguf_file *f;
     file_reader file;
     int64_t at;                 /* offset of the next byte */
@@ -33,17 +33,17 @@ typedef struct gguf_cursor {
     char *piece;                /* [PIECE] */
     str text;                   /* the last text */
     int64_t alignment;
-} gguf_cursor;
+} gguf_header;
 
 #define FAIL(c, ...) status_context(status_fail(OTT_ERR_FORMAT, __VA_ARGS__), "%s", (c)->f->path)
 
 /* ---- numbers and texts ---- */
 
-static int64_t bytes_left(const gguf_cursor *c) {
+static int64_t bytes_left(const gguf_header *c) {
     return c->file.bytes - c->at;
 }
 
-static ott_status take(gguf_cursor *c, void *out, int64_t bytes) {
+static ott_status take(gguf_header *c, void *out, int64_t bytes) {
     if (bytes > bytes_left(c))
         return FAIL(c, "ends at byte %" PRId64 ", in the middle of its header: truncated?", c->file.bytes);
     for (int64_t done = 0, n; done < bytes; done += n) {
@@ -61,14 +61,14 @@ static ott_status take(gguf_cursor *c, void *out, int64_t bytes) {
     return OTT_OK;
 }
 
-static ott_status take_integer(gguf_cursor *c, int bytes, uint64_t *out) {
+static ott_status take_integer(gguf_header *c, int bytes, uint64_t *out) {
     unsigned char text[8];
     TRY(take(c, text, bytes));
     return *out = little_load(text, bytes), OTT_OK;
 }
 
 /* Reads a number of items with at least `least` bytes each. */
-static ott_status take_count(gguf_cursor *c, const char *what, int least, int64_t *out) {
+static ott_status take_count(gguf_header *c, const char *what, int least, int64_t *out) {
     uint64_t count;
     TRY(take_integer(c, 8, &count));
     if (count > (uint64_t)(bytes_left(c) / least))
@@ -78,7 +78,7 @@ static ott_status take_count(gguf_cursor *c, const char *what, int least, int64_
 }
 
 /* Reads a text into c->text. */
-static ott_status take_text(gguf_cursor *c, const char *what) {
+static ott_status take_text(gguf_header *c, const char *what) {
     char piece[256];
     int64_t bytes;
     TRY(take_count(c, what, 1, &bytes));
@@ -102,7 +102,7 @@ static ott_status fail_metadata_memory(const json_t *value) {
     return value ? OTT_OK : status_fail(OTT_ERR_MEMORY, "out of memory: metadata");
 }
 
-static ott_status read_number(gguf_cursor *c, const char *key, uint64_t type, json_t **out) {
+static ott_status read_number(gguf_header *c, const char *key, uint64_t type, json_t **out) {
     int bytes = value_bytes[type], unused = 64 - 8 * bytes;
     bool is_signed = type == VALUE_I8 || type == VALUE_I16 || type == VALUE_I32 || type == VALUE_I64;
     uint64_t bits;
@@ -120,14 +120,14 @@ static ott_status read_number(gguf_cursor *c, const char *key, uint64_t type, js
     return fail_metadata_memory(*out);
 }
 
-static ott_status read_value(gguf_cursor *c, const char *key, uint64_t type, json_t **out) {
+static ott_status read_value(gguf_header *c, const char *key, uint64_t type, json_t **out) {
     if (type != VALUE_TEXT) return read_number(c, key, type, out);
     TRY(take_text(c, key));
     *out = json_stringn(c->text.text, (size_t)c->text.length);
     return fail_metadata_memory(*out);
 }
 
-static ott_status read_list(gguf_cursor *c, const char *key, json_t **out) {
+static ott_status read_list(gguf_header *c, const char *key, json_t **out) {
     uint64_t type;
     int64_t count;
     json_t *value;
@@ -143,7 +143,7 @@ static ott_status read_list(gguf_cursor *c, const char *key, json_t **out) {
     return OTT_OK;
 }
 
-static ott_status read_pair(gguf_cursor *c) {
+static ott_status read_pair(gguf_header *c) {
     const char *key;
     uint64_t type;
     json_t *value = NULL;
@@ -165,7 +165,7 @@ static ott_status read_pair(gguf_cursor *c) {
     status_context(status_fail(OTT_ERR_FORMAT, __VA_ARGS__), "%s: tensor '%s'", (c)->f->path,                \
                    str_show((e)->name).text)
 
-static ott_status read_entry_shape(gguf_cursor *c, gguf_tensor_info *e) {
+static ott_status read_entry_shape(gguf_header *c, gguf_tensor_info *e) {
     uint64_t rank, size;
     int64_t elements = 1;
     TRY(take_integer(c, 4, &rank));
@@ -182,7 +182,7 @@ static ott_status read_entry_shape(gguf_cursor *c, gguf_tensor_info *e) {
     return e->bytes = elements, OTT_OK;
 }
 
-static ott_status read_entry(gguf_cursor *c, gguf_tensor_info *e) {
+static ott_status read_entry(gguf_header *c, gguf_tensor_info *e) {
     uint64_t type, offset;
     TRY(take_text(c, "a tensor name"));
     TRY(arena_strdup(c->f->texts, c->text.text, &e->name));
@@ -218,7 +218,7 @@ static int by_name(const void *a, const void *b) {
     return strcmp(((const gguf_tensor_info *)a)->name, ((const gguf_tensor_info *)b)->name);
 }
 
-static ott_status check_entries(gguf_cursor *c) {
+static ott_status check_entries(gguf_header *c) {
     gguf_file *f = c->f;
     int64_t end = f->data_begin;
     qsort(f->tensors, (size_t)f->count, sizeof *f->tensors, by_name);
@@ -242,7 +242,7 @@ static ott_status check_entries(gguf_cursor *c) {
 
 /* ---- the file ---- */
 
-static ott_status read_version(gguf_cursor *c) {
+static ott_status read_version(gguf_header *c) {
     char magic[4];
     uint64_t version;
     TRY(take(c, magic, 4));
@@ -253,7 +253,7 @@ static ott_status read_version(gguf_cursor *c) {
                        c->f->path, version, version & 0xffff ? "" : " (a big-endian file)");
 }
 
-static ott_status check_split(gguf_cursor *c) {
+static ott_status check_split(gguf_header *c) {
     int64_t parts = json_integer_value(json_object_get(c->f->metadata, "split.count"));
     if (parts <= 1) return OTT_OK;
     return status_fail(OTT_ERR_UNSUPPORTED,
@@ -261,14 +261,14 @@ static ott_status check_split(gguf_cursor *c) {
                        c->f->path, parts);
 }
 
-static ott_status read_alignment(gguf_cursor *c) {
+static ott_status read_alignment(gguf_header *c) {
     const json_t *value = json_object_get(c->f->metadata, "general.alignment");
     c->alignment = value ? json_integer_value(value) : 32;
     if (c->alignment >= 1 && c->alignment <= MOST_ALIGNMENT) return OTT_OK;
     return FAIL(c, "general.alignment: must be a number from 1 to %d", MOST_ALIGNMENT);
 }
 
-static ott_status read_gguf_header(gguf_cursor *c) {
+static ott_status read_gguf_header(gguf_header *c) {
     uint64_t tensors;
     int64_t pairs;
     gguf_file *f = c->f;
@@ -289,7 +289,7 @@ static ott_status read_gguf_header(gguf_cursor *c) {
 }
 
 ott_status gguf_open(mem *account, const char *path, gguf_file *out) {
-    gguf_cursor c = {.f = out, .file = {.descriptor = -1}, .text = {.account = account}};
+    gguf_header c = {.f = out, .file = {.descriptor = -1}, .text = {.account = account}};
     ott_status status;
     *out = (gguf_file){.account = account, .path = path};
     TRY_OUT(arena_open(account, MEM_OTHER, &out->texts));
