@@ -4,13 +4,10 @@
 
 #include "formats/gguf/gguf_arch.h"
 #include "formats/gguf/gguf_write.h"
-#include "model/modules.h"
+#include "model/options.h"
 
 /* Finds the architecture for a model. OTT_ERR_UNSUPPORTED, with the reason, if llama.cpp has none. */
 ott_status gguf_describe_arch(const model_options *o, const gguf_arch **out);
-/* Writes the name of the tensor with the rows of role `part` of a module's weight or bias. */
-void gguf_tensor_name(const gguf_arch *a, const model_module *m, module_role part, bool is_bias,
-                      char out[GGUF_NAME_BYTES]);
 /* Appends the metadata: general.* and the architecture's keys. `type` is the format of the matrices. */
 void gguf_describe(const model_options *o, const gguf_arch *arch, gguf_type type, gguf_metadata *m);
 

@@ -1,6 +1,7 @@
 /* folders/gguf_save: lists the tensors of a GGUF file, and streams their elements. */
 #include "folders/gguf_save.h"
 #include "folders/gguf_describe.h"
+#include "folders/gguf_names.h"
 #include "folders/hf/merge.h"
 #include "fp8/cast.h"
 #include "nn/linear/frozen.h"

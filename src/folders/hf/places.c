@@ -1,6 +1,6 @@
 /* folders/hf/places: maps parameters to the tensors of a folder. */
 #include "folders/hf/places.h"
-#include "folders/gguf_describe.h"
+#include "folders/gguf_names.h"
 #include "folders/hf/merge.h"
 #include "folders/tensors.h"
 #include <string.h>
