@@ -2,7 +2,6 @@
 #include "tokenizer/chat.h"
 #include "base/file/file.h"
 #include "base/text/text.h"
-#include "tokenizer/gguf_tokens.h"
 #include "tokenizer/internal.h"
 #include <inttypes.h>
 #include <stdlib.h>
@@ -54,7 +53,9 @@ static const json_t *choose_template(const json_t *value) {
     return value;
 }
 
-static ott_status take_template(const chat *c, const json_t *config, str *out) {
+static ott_status read_template_member(chat *c, str *out) {
+    json_t *config;
+    TRY(json_read_file(c->account, c->path, JSON_DECODE_INT_AS_REAL, &config));
     const json_t *text = choose_template(json_object_get(config, "chat_template"));
     ott_status status = OTT_OK;
     if (json_is_string(text))
@@ -66,29 +67,18 @@ static ott_status take_template(const chat *c, const json_t *config, str *out) {
                       : status_fail(OTT_ERR_NOT_FOUND,
                                     "%s: has no chat_template, and its folder has no chat_template.jinja",
                                     c->path);
+    json_decref(config);
     return status == OTT_OK ? str_finish(out) : status;
 }
 
-static ott_status read_template_member(chat *c, str *out) {
-    json_t *config;
-    TRY(json_read_file(c->account, c->path, JSON_DECODE_INT_AS_REAL, &config));
-    ott_status status = take_template(c, config, out);
-    json_decref(config);
-    return status;
-}
-
-static ott_status read_gguf_template(chat *c, str *out) {
-    gguf_tokens g;
-    ott_status status = gguf_tokens_read(c->account, c->tokenizer->path, &g);
-    if (status == OTT_OK) status = take_template(c, g.config, out);
-    gguf_tokens_free(&g);
-    return status;
-}
-
 static ott_status read_chat_template(chat *c, str *out) {
-    if (c->tokenizer->is_gguf) {
-        TRY(file_path(c->path, "%s", c->tokenizer->path));
-        return read_gguf_template(c, out);
+    const tokenizer *t = c->tokenizer;
+    if (t->is_gguf) {
+        TRY(file_path(c->path, "%s", t->path));
+        if (!t->chat_template)
+            return status_fail(OTT_ERR_NOT_FOUND, "%s: has no tokenizer.chat_template", t->path);
+        str_append_bytes(out, t->gguf_template.at, t->gguf_template.bytes);
+        return str_finish(out);
     }
     if (tokenizer_neighbour(c->tokenizer, "chat_template.jinja", c->path) && file_exists(c->path)) {
         char *text;

@@ -93,7 +93,8 @@ struct tokenizer {
     arena *texts;       /* memory of the path, the patterns and the steps */
     bool chat_template; /* true if the tokenizer has a chat template */
     const char *path;
-    bool is_gguf; /* path is a GGUF file, which has no companion files */
+    bool is_gguf;            /* path is a GGUF file, which has no companion files */
+    text_view gguf_template; /* the chat template of the GGUF file */
     int64_t vocab;
     text_list names;       /* texts of the tokens as in the file */
     text_index by_name;    /* finds tokens by name, including added tokens */

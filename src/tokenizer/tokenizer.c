@@ -20,6 +20,8 @@ static ott_status load_gguf(tokenizer *t) {
     ott_status status = gguf_tokens_read(t->account, t->path, &g);
     if (status == OTT_OK) status = status_context(load_parts(t, g.tokenizer), "%s", t->path);
     if (status == OTT_OK) status = template_load_ends(t, g.config, NULL, g.generation);
+    if (status == OTT_OK && t->chat_template)
+        status = json_get_text(t->texts, g.config, "chat_template", &t->gguf_template);
     gguf_tokens_free(&g);
     return status;
 }

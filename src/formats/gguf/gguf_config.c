@@ -131,7 +131,7 @@ static int64_t attention_divisor(const gguf_converter *c) {
 }
 
 static ott_status put_shape(const gguf_converter *c) {
-    const gguf_tensor_info *embedding = gguf_find(c->file, "token_embd.weight");
+    const safetensors_entry *embedding = gguf_find(c->file, "token_embd.weight");
     int64_t heads = (int64_t)get_number(c, "attention.head_count", 0);
     if (!embedding || embedding->rank != 2)
         return status_fail(OTT_ERR_FORMAT, "%s: has no matrix token_embd.weight: is it a language model?",
@@ -182,14 +182,14 @@ static ott_status put_tokens(const gguf_converter *c) {
 /* Reads a vector of fp32 numbers. */
 static ott_status read_vector(const gguf_converter *c, const char *name, float *out, int64_t most,
                               int64_t *count) {
-    const gguf_tensor_info *e = gguf_find(c->file, name);
+    const safetensors_entry *e = gguf_find(c->file, name);
     file_reader r;
-    if (!e || e->rank != 1 || e->format->dtype != OTT_F32 || e->shape[0] > most)
+    if (!e || e->rank != 1 || e->dtype != OTT_F32 || e->shape[0] > most)
         return status_fail(OTT_ERR_FORMAT, "%s: needs a vector %s of at most %d F32 numbers", c->file->path,
                            name, (int)most);
     *count = e->shape[0];
     TRY(file_reader_open(c->file->path, &r));
-    ott_status status = file_reader_read(&r, e->begin, out, e->bytes);
+    ott_status status = file_reader_read(&r, c->file->data_begin + e->begin, out, e->bytes);
     file_reader_close(&r);
     return status;
 }

@@ -14,6 +14,7 @@ enum {
     PIECE = 1 << 16, /* bytes per read */
     MOST_TEXT = 1 << 24,
     MOST_NAME = 127,
+    MOST_RANK = 4,
     MOST_ALIGNMENT = 1 << 20,
     LEAST_PAIR = 13, /* bytes of the smallest metadata pair, and of the smallest tensor description */
     LEAST_TENSOR = 32
@@ -165,12 +166,12 @@ static ott_status read_pair(gguf_header *c) {
     status_context(status_fail(OTT_ERR_FORMAT, __VA_ARGS__), "%s: tensor '%s'", (c)->f->path,                \
                    str_show((e)->name).text)
 
-static ott_status read_entry_shape(gguf_header *c, gguf_tensor_info *e) {
+static ott_status read_entry_shape(gguf_header *c, safetensors_entry *e) {
     uint64_t rank, size;
     int64_t elements = 1;
     TRY(take_integer(c, 4, &rank));
-    if (rank < 1 || rank > GGUF_READ_MAX_RANK)
-        return FAIL_TENSOR(c, e, "%" PRIu64 " dimensions; 1 to %d are supported", rank, GGUF_READ_MAX_RANK);
+    if (rank < 1 || rank > MOST_RANK)
+        return FAIL_TENSOR(c, e, "%" PRIu64 " dimensions; 1 to %d are supported", rank, MOST_RANK);
     e->rank = (int)rank;
     for (int i = e->rank; i-- > 0;) { /* the file has the row length first */
         TRY(take_integer(c, 8, &size));
@@ -182,7 +183,7 @@ static ott_status read_entry_shape(gguf_header *c, gguf_tensor_info *e) {
     return e->bytes = elements, OTT_OK;
 }
 
-static ott_status read_entry(gguf_header *c, gguf_tensor_info *e) {
+static ott_status read_entry(gguf_header *c, safetensors_entry *e) {
     uint64_t type, offset;
     TRY(take_text(c, "a tensor name"));
     TRY(arena_strdup(c->f->texts, c->text.text, &e->name));
@@ -192,49 +193,51 @@ static ott_status read_entry(gguf_header *c, gguf_tensor_info *e) {
     TRY(read_entry_shape(c, e));
     TRY(take_integer(c, 4, &type));
     TRY(take_integer(c, 8, &offset));
-    e->format = gguf_format_find((uint32_t)type);
-    if (!e->format)
+    const gguf_format *f = gguf_format_find((uint32_t)type);
+    if (!f)
         return status_fail(OTT_ERR_UNSUPPORTED,
                            "%s: tensor '%s' has ggml's element type %" PRIu64
                            ", which is not supported: use a "
                            "file with " GGUF_FORMATS,
                            c->f->path, str_show(e->name).text, type);
-    if (e->shape[e->rank - 1] % e->format->elements != 0)
+    e->format = f->name;
+    e->dtype = f->dtype;
+    e->packed = f->decode ? f : NULL;
+    if (e->shape[e->rank - 1] % f->elements != 0)
         return FAIL_TENSOR(c, e, "its rows of %" PRId64 " elements are no multiple of %d, as %s requires",
-                           e->shape[e->rank - 1], e->format->elements, e->format->name);
-    e->bytes = e->bytes / e->format->elements * e->format->bytes;
+                           e->shape[e->rank - 1], f->elements, f->name);
+    e->bytes = e->bytes / f->elements * f->bytes;
     if (offset > INT64_MAX / 4 || (int64_t)offset % c->alignment != 0)
         return FAIL_TENSOR(c, e, "its offset %" PRIu64 " is no multiple of %" PRId64, offset, c->alignment);
     return e->begin = (int64_t)offset, OTT_OK;
 }
 
 static int by_begin(const void *a, const void *b) {
-    const gguf_tensor_info *x = a, *y = b;
+    const safetensors_entry *x = a, *y = b;
     if (x->begin != y->begin) return x->begin < y->begin ? -1 : 1;
     return strcmp(x->name, y->name);
 }
 
 static int by_name(const void *a, const void *b) {
-    return strcmp(((const gguf_tensor_info *)a)->name, ((const gguf_tensor_info *)b)->name);
+    return strcmp(((const safetensors_entry *)a)->name, ((const safetensors_entry *)b)->name);
 }
 
 static ott_status check_entries(gguf_header *c) {
     gguf_file *f = c->f;
-    int64_t end = f->data_begin;
+    int64_t end = 0, data = c->file.bytes - f->data_begin;
     qsort(f->tensors, (size_t)f->count, sizeof *f->tensors, by_name);
     for (int64_t i = 1; i < f->count; i++)
         if (by_name(&f->tensors[i - 1], &f->tensors[i]) == 0)
             return FAIL_TENSOR(c, &f->tensors[i], "is listed twice");
     qsort(f->tensors, (size_t)f->count, sizeof *f->tensors, by_begin);
     for (int64_t i = 0; i < f->count; i++) {
-        gguf_tensor_info *e = &f->tensors[i];
-        e->begin += f->data_begin;
+        safetensors_entry *e = &f->tensors[i];
         if (e->begin < end) return FAIL_TENSOR(c, e, "overlaps tensor '%s'", str_show(e[-1].name).text);
-        if (e->bytes > c->file.bytes - e->begin)
+        if (e->bytes > data - e->begin)
             return FAIL_TENSOR(c, e,
                                "%" PRId64 " bytes at byte %" PRId64 " do not fit into the file of %" PRId64
                                " bytes: truncated?",
-                               e->bytes, e->begin, c->file.bytes);
+                               e->bytes, f->data_begin + e->begin, c->file.bytes);
         end = e->begin + e->bytes;
     }
     return OTT_OK;
@@ -312,7 +315,7 @@ void gguf_close(gguf_file *f) {
     *f = (gguf_file){0};
 }
 
-const gguf_tensor_info *gguf_find(const gguf_file *f, const char *name) {
+const safetensors_entry *gguf_find(const gguf_file *f, const char *name) {
     for (int64_t i = 0; i < f->count; i++)
         if (strcmp(f->tensors[i].name, name) == 0) return &f->tensors[i];
     return NULL;

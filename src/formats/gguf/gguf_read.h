@@ -5,26 +5,15 @@
 #define FORMATS_GGUF_GGUF_READ_H
 
 #include "base/arena.h"
-#include "formats/gguf/gguf_blocks.h"
+#include "formats/safetensors/safetensors.h"
 #include <jansson.h>
-#include <stdbool.h>
-
-enum { GGUF_READ_MAX_RANK = 4 };
-
-typedef struct gguf_tensor_info {
-    const char *name;
-    const gguf_format *format;
-    int rank;
-    int64_t shape[GGUF_READ_MAX_RANK]; /* row length last */
-    int64_t begin, bytes;              /* offset in the file, and size */
-} gguf_tensor_info;
 
 typedef struct gguf_file {
     mem *account;
     const char *path;
-    json_t *metadata;    /* object: a number, truth value, text or list for each key */
-    arena *texts;        /* owns path and names */
-    gguf_tensor_info *tensors; /* [count], sorted by offset */
+    json_t *metadata;           /* object: a number, truth value, text or list for each key */
+    arena *texts;               /* owns path and names */
+    safetensors_entry *tensors; /* [count], sorted by offset, with the row length last in `shape` */
     int64_t count;
     int64_t data_begin; /* offset of the first tensor in the file */
 } gguf_file;
@@ -33,6 +22,6 @@ typedef struct gguf_file {
    gguf_close also after an error. */
 ott_status gguf_open(mem *account, const char *path, gguf_file *out);
 void gguf_close(gguf_file *f);
-const gguf_tensor_info *gguf_find(const gguf_file *f, const char *name); /* NULL: unknown name */
+const safetensors_entry *gguf_find(const gguf_file *f, const char *name); /* NULL: unknown name */
 
 #endif

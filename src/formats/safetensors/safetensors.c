@@ -267,22 +267,15 @@ static ott_status copy_gguf_metadata(safetensors *f, json_t *metadata) {
     return OTT_OK;
 }
 
-static ott_status copy_gguf_header(safetensors *f, const gguf_file *g) {
+/* Moves the table of tensors from g to f. */
+static ott_status take_gguf_header(safetensors *f, gguf_file *g) {
     f->data_begin = g->data_begin;
+    f->entries = g->tensors;
+    f->count = g->count;
+    g->tensors = NULL;
+    for (int64_t i = 0; i < f->count; i++)
+        TRY(arena_strdup(f->texts, f->entries[i].name, &f->entries[i].name));
     TRY(copy_gguf_metadata(f, g->metadata));
-    TRY(mem_alloc_array(f->account, MEM_OTHER, g->count, sizeof *f->entries, "GGUF header", &f->entries));
-    for (; f->count < g->count; f->count++) {
-        const gguf_tensor_info *from = &g->tensors[f->count];
-        safetensors_entry *e = &f->entries[f->count];
-        *e = (safetensors_entry){.format = from->format->name,
-                                 .dtype = from->format->dtype,
-                                 .rank = from->rank,
-                                 .begin = from->begin - g->data_begin,
-                                 .bytes = from->bytes,
-                                 .packed = from->format->decode ? from->format : NULL};
-        memcpy(e->shape, from->shape, sizeof from->shape);
-        TRY(arena_strdup(f->texts, from->name, &e->name));
-    }
     TRY(sort_names(f));
     return header_checksum(&f->file, f->data_begin, &f->header_crc);
 }
@@ -291,7 +284,7 @@ static ott_status read_gguf(safetensors *f) {
     gguf_file g;
     f->is_gguf = true;
     ott_status status = gguf_open(f->account, f->file.path, &g);
-    if (status == OTT_OK) status = copy_gguf_header(f, &g);
+    if (status == OTT_OK) status = take_gguf_header(f, &g);
     gguf_close(&g);
     return status;
 }
