@@ -5,7 +5,7 @@ gguf library (gguf-python of llama.cpp) decodes from them.
 For each format there are two tensors with 2 rows: "q4_k" has random codes and scales, "q4_k.values" the
 values as F32.
 
-    pip install gguf
+    pip install gguf==0.19.0
     python tools/goldens/make_gguf_goldens.py tests/golden
 """
 

@@ -13,34 +13,44 @@ static void decode_q8_0(const uint8_t *b, float *out) {
     for (int i = 0; i < 32; i++) out[i] = (float)(int8_t)b[2 + i] * d;
 }
 
-/* Code of element i of a block of 32: byte i % 16 has the low 4 bits, in its lower half if i < 16. */
-static int code_of(const uint8_t *low, int i) {
-    return i < 16 ? low[i] & 15 : low[i - 16] >> 4;
+/* Byte i % 16 of `low` has the low 4 bits of code i, in its lower half if i < 16. Bit i of `high` is bit 4. */
+static void unpack_codes(const uint8_t *low, uint64_t high, int code[32]) {
+    for (int i = 0; i < 16; i++) {
+        code[i] = (low[i] & 15) | (int)(high >> i & 1) << 4;
+        code[i + 16] = low[i] >> 4 | (int)(high >> (i + 16) & 1) << 4;
+    }
+}
+
+/* out = d * (code - zero) */
+static void decode_scaled(const uint8_t *b, const uint8_t *low, uint64_t high, int zero, float *out) {
+    float d = load_f16(b);
+    int code[32];
+    unpack_codes(low, high, code);
+    for (int i = 0; i < 32; i++) out[i] = d * (float)(code[i] - zero);
+}
+
+/* out = d * code + m */
+static void decode_shifted(const uint8_t *b, const uint8_t *low, uint64_t high, float *out) {
+    float d = load_f16(b), m = load_f16(b + 2);
+    int code[32];
+    unpack_codes(low, high, code);
+    for (int i = 0; i < 32; i++) out[i] = d * (float)code[i] + m;
 }
 
 static void decode_q4_0(const uint8_t *b, float *out) {
-    float d = load_f16(b);
-    for (int i = 0; i < 32; i++) out[i] = d * (float)(code_of(b + 2, i) - 8);
+    decode_scaled(b, b + 2, 0, 8, out);
 }
 
 static void decode_q4_1(const uint8_t *b, float *out) {
-    float d = load_f16(b), m = load_f16(b + 2);
-    for (int i = 0; i < 32; i++) out[i] = d * (float)code_of(b + 4, i) + m;
-}
-
-/* Bit i of the 32 bits `high` is the fifth bit of element i's code. */
-static int code5_of(const uint8_t *high, const uint8_t *low, int i) {
-    return code_of(low, i) | (int)(little_load(high, 4) >> i & 1) << 4;
+    decode_shifted(b, b + 4, 0, out);
 }
 
 static void decode_q5_0(const uint8_t *b, float *out) {
-    float d = load_f16(b);
-    for (int i = 0; i < 32; i++) out[i] = d * (float)(code5_of(b + 2, b + 6, i) - 16);
+    decode_scaled(b, b + 6, little_load(b + 2, 4), 16, out);
 }
 
 static void decode_q5_1(const uint8_t *b, float *out) {
-    float d = load_f16(b), m = load_f16(b + 2);
-    for (int i = 0; i < 32; i++) out[i] = d * (float)code5_of(b + 4, b + 8, i) + m;
+    decode_shifted(b, b + 8, little_load(b + 4, 4), out);
 }
 
 /* Scale (or minimum, if `at` is 4) of group g of a block of 256, from its 12 bytes of 6-bit numbers. */
