@@ -92,7 +92,7 @@ static ott_status put(json_t *object, const char *name, json_t *value) {
 /* The file has fp32 numbers. The shortest decimal number of the same fp32 value is usually the original. */
 static ott_status put_real(json_t *object, const char *name, double value) {
     char text[32];
-    return put(object, name, json_real(strtod(number_metric(value, text), NULL)));
+    return put(object, name, json_real(text_to_double(number_metric(value, text), NULL)));
 }
 
 static ott_status put_like(const gguf_converter *c, const char *name, const json_t *value) {
@@ -204,7 +204,7 @@ static ott_status put_factors(const gguf_converter *c, json_t *rope, const char 
     TRY(read_vector(c, tensor, factor, MOST_FACTORS, &count));
     char text[32];
     for (int64_t i = 0; i < count; i++)
-        json_array_append_new(list, json_real(strtod(number_metric((double)factor[i], text), NULL)));
+        json_array_append_new(list, json_real(text_to_double(number_metric((double)factor[i], text), NULL)));
     return OTT_OK;
 }
 
