@@ -268,12 +268,12 @@ static ott_status convert_kind(gguf_reading *r, const char *kind) {
     if (!is_pieces && strcmp(kind, "gpt2") != 0)
         return status_fail(OTT_ERR_UNSUPPORTED,
                            "tokenizer.ggml.model = %s is not supported, gpt2 and llama are: give another "
-                           "tokenizer (data.tokenizer_path)",
+                           "tokenizer (data.tokenizer_path, --tokenizer)",
                            str_show(kind).text);
     if (!is_pieces && at < 0)
         return status_fail(OTT_ERR_UNSUPPORTED,
                            "tokenizer.ggml.pre = %s is not supported: give the model's tokenizer.json "
-                           "(data.tokenizer_path)",
+                           "(data.tokenizer_path, --tokenizer)",
                            pre ? str_show(pre).text : "(missing)");
     json_t *root = r->out->tokenizer;
     json_t *model = json_pack("{ss}", "type", "BPE");
@@ -289,7 +289,8 @@ static ott_status convert_kind(gguf_reading *r, const char *kind) {
 static ott_status convert_tokens(gguf_reading *r) {
     const char *kind = json_string_value(get(r, "model"));
     if (!kind || strcmp(kind, "none") == 0)
-        return status_fail(OTT_ERR_NOT_FOUND, "has no tokenizer: give one (data.tokenizer_path)");
+        return status_fail(OTT_ERR_NOT_FOUND,
+                           "has no tokenizer: give one (data.tokenizer_path, --tokenizer)");
     r->tokens = get(r, "tokens");
     r->types = get(r, "token_type");
     r->scores = get(r, "scores");

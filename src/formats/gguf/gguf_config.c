@@ -36,7 +36,6 @@ static const struct {
     {"attention.head_count", "num_attention_heads", ~OF(GPT2)},
     {"attention.head_count", "n_head", OF(GPT2)},
     {"attention.head_count_kv", "num_key_value_heads", ~OF(GPT2)},
-    {"attention.key_length", "head_dim", ~OF(GPT2)},
     {"attention.layer_norm_rms_epsilon", "rms_norm_eps", ALL},
     {"attention.layer_norm_epsilon", "layer_norm_eps", COHERES},
     {"attention.layer_norm_epsilon", "norm_epsilon", OF(STARCODER2)},
@@ -83,6 +82,11 @@ static double get_number(const gguf_converter *c, const char *key, double otherw
     return json_is_number(value) ? json_number_value(value) : otherwise;
 }
 
+static int64_t get_count(const gguf_converter *c, const char *key, int64_t otherwise) {
+    const json_t *value = get(c, key);
+    return json_is_integer(value) ? json_integer_value(value) : otherwise;
+}
+
 /* jansson's functions accept NULL for `value`, and then fail. */
 static ott_status put(json_t *object, const char *name, json_t *value) {
     if (json_object_set_new(object, name, value) == 0) return OTT_OK;
@@ -124,30 +128,27 @@ static bool has_tensor(const gguf_converter *c, const char *name) {
 
 /* llama.cpp's scale of q k^T in Gemma: 1 / sqrt(head_dim), or 1 / sqrt(dim / heads) in the largest models. */
 static int64_t attention_divisor(const gguf_converter *c) {
-    int64_t heads = (int64_t)get_number(c, "attention.head_count", 0);
-    int64_t width = heads > 0 ? (int64_t)get_number(c, "embedding_length", 0) / heads : 0;
-    bool largest = get_number(c, "block_count", 0) == (c->arch->family == FAMILY_GEMMA2 ? 46 : 62);
-    return largest ? width : (int64_t)get_number(c, "attention.key_length", (double)width);
+    int64_t heads = get_count(c, "attention.head_count", 0);
+    int64_t width = heads > 0 ? get_count(c, "embedding_length", 0) / heads : 0;
+    bool largest = get_count(c, "block_count", 0) == (c->arch->family == FAMILY_GEMMA2 ? 46 : 62);
+    return largest ? width : get_count(c, "attention.key_length", width);
 }
 
 static ott_status put_shape(const gguf_converter *c) {
     const safetensors_entry *embedding = gguf_find(c->file, "token_embd.weight");
-    int64_t heads = (int64_t)get_number(c, "attention.head_count", 0);
+    int64_t heads = get_count(c, "attention.head_count", 0);
     if (!embedding || embedding->rank != 2)
         return status_fail(OTT_ERR_FORMAT, "%s: has no matrix token_embd.weight: is it a language model?",
                            c->file->path);
     TRY(put(c->root, "vocab_size", json_integer(embedding->shape[0])));
     if (c->family->learned_positions) return OTT_OK;
-    if (!get(c, "attention.key_length") && heads > 0)
-        TRY(put(c->root, "head_dim", json_integer(embedding->shape[1] / heads)));
+    int64_t head = get_count(c, "attention.key_length", heads > 0 ? embedding->shape[1] / heads : 0);
+    TRY(put(c->root, "head_dim", json_integer(head)));
     if (!get(c, "attention.head_count_kv")) TRY(put(c->root, "num_key_value_heads", json_integer(heads)));
     if (!get(c, "rope.freq_base")) TRY(put(c->root, "rope_theta", json_real(10000)));
-    if (!get(c, "rope.dimension_count") || c->family->partial_rotary_factor == 0) return OTT_OK;
-    double head =
-        get_number(c, "attention.key_length", heads > 0 ? (double)(embedding->shape[1] / heads) : 0);
-    return head > 0
-               ? put_real(c->root, "partial_rotary_factor", get_number(c, "rope.dimension_count", 0) / head)
-               : OTT_OK;
+    double columns = get_number(c, "rope.dimension_count", 0);
+    if (columns <= 0 || head <= 0 || c->family->partial_rotary_factor == 0) return OTT_OK;
+    return put_real(c->root, "partial_rotary_factor", columns / (double)head);
 }
 
 static ott_status put_features(const gguf_converter *c) {
@@ -289,7 +290,7 @@ static ott_status find_arch(const gguf_file *f, gguf_converter *c) {
     char list[400] = "";
     size_t length = 0;
     c->arch = name ? gguf_arch_find(name, NULL) : NULL;
-    if (c->arch && c->arch->family == FAMILY_LLAMA && get_number(c, "expert_count", 0) > 0)
+    if (c->arch && c->arch->family == FAMILY_LLAMA && get_count(c, "expert_count", 0) > 0)
         c->arch = gguf_arch_find(name, &family_table[FAMILY_MIXTRAL]);
     if (c->arch) return c->family = &family_table[c->arch->family], OTT_OK;
     for (int i = 0; gguf_arch_at(i); i++) {
