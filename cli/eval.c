@@ -276,8 +276,9 @@ int verb_eval(int argc, char **argv) {
     const command c = {
         .name = "eval",
         .synopsis = "MODEL --task TASK --data FILE [options]",
-        .about = "Evaluates a run folder (its newest checkpoint), one checkpoint, or a Hugging Face\n"
-                 "folder. hellaswag: acc and acc_norm as in lm-eval; acc_llmc as in llm.c, by the smallest\n"
+        .about = "Evaluates a run folder (its newest checkpoint), one checkpoint, a Hugging Face folder\n"
+                 "or a GGUF file. hellaswag: acc and acc_norm as in lm-eval; acc_llmc as in llm.c, by the "
+                 "smallest\n"
                  "mean token loss. perplexity: loss of a text, its exponential, bits per byte. --against:\n"
                  "KL divergence of each token from the other model's, cosine of the logits, top-1\n"
                  "agreement. Ctrl-C prints the results so far and ends with exit code 130.",

@@ -205,11 +205,12 @@ int verb_generate(int argc, char **argv) {
     const command c = {
         .name = "generate",
         .synopsis = "MODEL --prompt TEXT [options]",
-        .about = "Continues a text with the newest model of a run folder or with one checkpoint\n"
-                 "(RUN_DIR/checkpoints/step-N), in its training precision, or with a Hugging Face folder,\n"
-                 "in bf16 unless --precision is given. The context is train.seq_len tokens (2048 for a\n"
-                 "Hugging Face folder); if the text becomes longer, only its newer half is read. Ids\n"
-                 "without a token in the tokenizer are never chosen.",
+        .about =
+            "Continues a text with the newest model of a run folder or with one checkpoint\n"
+            "(RUN_DIR/checkpoints/step-N), in its training precision, or with a Hugging Face folder\n"
+            "or GGUF file, in bf16 unless --precision is given. The context is train.seq_len tokens (2048\n"
+            "without a run); if the text becomes longer, only its newer half is read. Ids\n"
+            "without a token in the tokenizer are never chosen.",
         COMMAND_OPTIONS(options),
         .operand = "MODEL",
         .operands_most = 1,

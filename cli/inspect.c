@@ -29,8 +29,9 @@ int verb_inspect(int argc, char **argv) {
         .name = "inspect",
         .synopsis = "PATH [options]",
         .about =
-            "Lists the tensors of PATH: a safetensors file, its index, or the folder of a model, of PEFT\n"
-            "adapters, of a checkpoint or of a run (its newest checkpoint). Verifies a checkpoint's "
+            "Lists the tensors of PATH: a safetensors file, its index, a GGUF file, or the folder of a "
+            "model,\n"
+            "of PEFT adapters, of a checkpoint or of a run (its newest checkpoint). Verifies a checkpoint's "
             "checksums\n"
             "first. Exit code 1: a file is damaged, and the error names the place.",
         COMMAND_OPTIONS(options),

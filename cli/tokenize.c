@@ -118,7 +118,8 @@ int verb_tokenize(int argc, char **argv) {
     ott_tokenize_options *o = &r.options;
     ott_tokenize_options_init(o);
     const option options[] = {
-        {"--tokenizer", "PATH", OPTION_TOKENIZER, &r.tokenizer, "a model's folder, or its tokenizer.json"},
+        {"--tokenizer", "PATH", OPTION_TOKENIZER, &r.tokenizer,
+         "a model's folder or name, its tokenizer.json, or a GGUF file"},
         {"--jsonl", NULL, OPTION_FLAG, &o->jsonl, "standard input: each line is a JSON string"},
         {"--decode", NULL, OPTION_FLAG, &o->decode, "standard input: token ids to text"},
         {"--chat", NULL, OPTION_FLAG, &o->chat,

@@ -1,5 +1,5 @@
 # The levels of the source tree, lowest first. Level L is the static library ottava_L, made of src/L/*.c.
-set(OTTAVA_LEVELS base fp8 kinds tensor config cpu comm backend tokenizer formats data nn optimizer
+set(OTTAVA_LEVELS base fp8 kinds tensor config cpu comm backend formats tokenizer data nn optimizer
     parallel model resolve report folders checkpoint train monitor run export eval generate api bench plan
     hub)
 
@@ -12,8 +12,8 @@ set(config_uses base fp8 kinds)
 set(cpu_uses base fp8 tensor)
 set(comm_uses base fp8 tensor)
 set(backend_uses base fp8 tensor cpu)
-set(tokenizer_uses base)
 set(formats_uses base fp8 kinds config)
+set(tokenizer_uses base formats)
 set(data_uses base config tokenizer formats)
 set(nn_uses base fp8 kinds tensor)
 set(optimizer_uses nn ${nn_uses})

@@ -5,6 +5,7 @@
 #include "config/table.h"
 #include "data/data_files.h"
 #include "data/ends.h"
+#include "tokenizer/gguf_tokens.h"
 #include <stdio.h>
 #include <string.h>
 
@@ -24,6 +25,10 @@ typedef struct opener {
 void data_tokenizer_path(const config *cfg, char out[PATH_MAX]) {
     snprintf(out, PATH_MAX, "%s", cfg->data.format == DATA_BYTES ? "" : cfg->data.tokenizer_path);
     if (*out || cfg->data.format == DATA_BYTES || !*cfg->model.hf_path) return;
+    if (file_is_gguf(cfg->model.hf_path)) {
+        snprintf(out, PATH_MAX, "%s", gguf_tokens_exist(cfg->model.hf_path) ? cfg->model.hf_path : "");
+        return;
+    }
     int length = snprintf(out, PATH_MAX, "%s/tokenizer.json", cfg->model.hf_path);
     if (length >= PATH_MAX || !file_exists(out)) *out = 0;
 }
@@ -34,7 +39,8 @@ const char *data_no_text_reason(const config *cfg) {
     if (*path || cfg->data.format == DATA_BYTES) return NULL;
     if (cfg->data.format == DATA_TOKENS)
         return "the run was trained on token ids and its config.toml names no data.tokenizer_path";
-    return *cfg->model.hf_path ? "the Hugging Face folder of the model has no tokenizer.json" : NULL;
+    return *cfg->model.hf_path ? "the model's folder has no tokenizer.json, or its GGUF file no tokenizer"
+                               : NULL;
 }
 
 static ott_status open_run_tokenizer(opener *o) {

@@ -7,6 +7,7 @@
 #include "folders/gguf_save.h"
 #include "folders/hf/save.h"
 #include "folders/peft.h"
+#include "formats/hf/folder.h"
 #include "export/export_gguf.h"
 #include "run/export_tokenizer.h"
 #include "run/inference.h"
@@ -69,11 +70,12 @@ static ott_status find_original(const exporter *e, const char **out) {
     const char *from = e->options->from;
     *out = from ? from : e->cfg->model.hf_path;
     if (!**out) return *out = NULL, OTT_OK;
-    if (file_is_folder(*out)) return OTT_OK;
-    return status_fail(OTT_ERR_NOT_FOUND,
-                       "%s: %s is not a folder: give a Hugging Face folder with the tokenizer by "
-                       "--from (from in ott_export_options), or an empty --from for no tokenizer",
-                       *out, from ? "--from" : "model.hf_path of the model");
+    if (hf_folder_is_model(*out)) return OTT_OK;
+    return status_fail(
+        OTT_ERR_NOT_FOUND,
+        "%s: %s is not a folder or GGUF file: give a Hugging Face folder with the tokenizer by "
+        "--from (from in ott_export_options), or an empty --from for no tokenizer",
+        *out, from ? "--from" : "model.hf_path of the model");
 }
 
 static void write_fp8_report(const exporter *e, const hf_save_summary *s, str *report) {
@@ -103,10 +105,12 @@ static void write_folder_report(const exporter *e, const hf_save_summary *s, con
         write_fp8_report(e, s, report);
     else
         str_printf(report, "Weights: %s\n", dtype_name(e->options->dtype));
-    if (original) str_printf(report, "Copied: %" PRId64 " files of %s\n", s->copied, original);
+    bool from_gguf = original && file_is_gguf(original), own = *e->cfg->data.tokenizer_path;
+    if (original && !from_gguf) str_printf(report, "Copied: %" PRId64 " files of %s\n", s->copied, original);
     if (e->tokenizer_files > 0)
-        str_printf(report, "Copied: the run's tokenizer, %" PRId64 " files of %s\n", e->tokenizer_files,
-                   e->cfg->data.tokenizer_path);
+        str_printf(report, "Copied: the %stokenizer, %" PRId64 " files of %s\n",
+                   e->options->from || !own ? "" : "run's ", e->tokenizer_files,
+                   e->options->from || !own ? original : e->cfg->data.tokenizer_path);
     if (!original && e->tokenizer_files == 0)
         str_append(report, "Copied: nothing: there is no Hugging Face folder and no tokenizer "
                            "(--from adds one)\n");
@@ -118,8 +122,8 @@ static ott_status write_staged(exporter *e, const hf_save_options *options, hf_s
     TRY(staging_open(e->account, e->goal.text, &s));
     ott_status status =
         options ? hf_model_save(e->m, options, s.path.text, sum) : peft_save(e->m, e->cfg, NULL, s.path.text);
-    if (status == OTT_OK && options && !e->options->from)
-        status = export_tokenizer(e->account, e->cfg, s.path.text, &e->tokenizer_files);
+    if (status == OTT_OK && options)
+        status = export_tokenizer(e->account, e->cfg, e->options->from, s.path.text, &e->tokenizer_files);
     if (status == OTT_OK)
         status = check_export_folder(e); /* checked twice: another program may have created the goal */
     return staging_end(&s, status);

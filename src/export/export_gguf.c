@@ -6,16 +6,16 @@
 #include "data/data.h"
 #include "tokenizer/chat.h"
 #include "tokenizer/describe.h"
+#include "tokenizer/gguf_tokens.h"
 #include <inttypes.h>
 #include <limits.h>
 #include <stdio.h>
 #include <string.h>
 
-/* Values of tokenizer.ggml.token_type. */
-enum { TYPE_NORMAL = 1, TYPE_UNKNOWN, TYPE_CONTROL, TYPE_USER_DEFINED, TYPE_UNUSED, TYPE_BYTE };
 static const int token_types[] = {
-    [TOKEN_NONE] = TYPE_UNUSED,     [TOKEN_PIECE] = TYPE_NORMAL,       [TOKEN_BYTE] = TYPE_BYTE,
-    [TOKEN_UNKNOWN] = TYPE_UNKNOWN, [TOKEN_ADDED] = TYPE_USER_DEFINED, [TOKEN_SPECIAL] = TYPE_CONTROL};
+    [TOKEN_NONE] = GGUF_TOKEN_UNUSED,        [TOKEN_PIECE] = GGUF_TOKEN_NORMAL,
+    [TOKEN_BYTE] = GGUF_TOKEN_BYTE,          [TOKEN_UNKNOWN] = GGUF_TOKEN_UNKNOWN,
+    [TOKEN_ADDED] = GGUF_TOKEN_USER_DEFINED, [TOKEN_SPECIAL] = GGUF_TOKEN_CONTROL};
 
 typedef struct describing {
     mem *account;
@@ -27,49 +27,6 @@ typedef struct describing {
 
 static void add_metadata_text(gguf_metadata *m, const char *text) {
     gguf_metadata_add_text(m, text, (int64_t)strlen(text));
-}
-
-#define CONTRACTIONS "(?i:'s|'t|'re|'ve|'m|'ll|'d)|"
-#define WORD_START   "[^\\r\\n\\p{L}\\p{N}]?"
-#define UPPER        "[\\p{Lu}\\p{Lt}\\p{Lm}\\p{Lo}\\p{M}]"
-#define LOWER        "[\\p{Ll}\\p{Lm}\\p{Lo}\\p{M}]"
-#define SIGNS        " ?[^\\s\\p{L}\\p{N}]+"
-#define SPACES       "|\\s*[\\r\\n]+|\\s+(?!\\S)|\\s+"
-#define LLAMA3       CONTRACTIONS WORD_START "\\p{L}+|\\p{N}{1,3}|" SIGNS "[\\r\\n]*" SPACES
-
-enum { MOST_SPLITS = 4 };
-
-/* llama.cpp's names of pre-tokenizers (its src/llama-vocab.cpp), with the regular expressions that split the
-   text. A name also implies settings, such as an added BOS. Keys of the GGUF file override these settings. */
-static const struct {
-    const char *name;
-    const char *regex[MOST_SPLITS]; /* the list ends with NULL */
-    bool ignores_merges;
-} pre_tokenizers[] = {
-    {"llama-bpe", {LLAMA3}, true},
-    {"dbrx", {LLAMA3}, false}, /* for the models dbrx and Phi-4 */
-    {"qwen2", {CONTRACTIONS WORD_START "\\p{L}+|\\p{N}|" SIGNS "[\\r\\n]*" SPACES}, false},
-    {"tekken",
-     {WORD_START UPPER "*" LOWER "+|" WORD_START UPPER "+" LOWER "*|\\p{N}|" SIGNS "[\\r\\n/]*" SPACES},
-     true},
-    {"gpt-4o",
-     {WORD_START UPPER "*" LOWER "+(?i:'s|'t|'re|'ve|'m|'ll|'d)?|" WORD_START UPPER "+" LOWER
-                       "*(?i:'s|'t|'re|'ve|'m|'ll|'d)?|\\p{N}{1,3}|" SIGNS "[\\r\\n/]*" SPACES},
-     false},
-    {"gpt-2", {TOKENIZER_GPT2}, false},
-    {"starcoder", {"\\p{N}", TOKENIZER_GPT2}, false},
-    {"deepseek-v3",
-     {"\\p{N}{1,3}", "[一-龥぀-ゟ゠-ヿ]+",
-      "[!\"#$%&'()*+,\\-./:;<=>?@\\[\\\\\\]^_`{|}~][A-Za-z]+|[^\r\n\\p{L}\\p{P}\\p{S}]?[\\p{L}\\p{M}]+| "
-      "?[\\p{P}\\p{S}]+[\r\n]*|\\s*[\r\n]+|\\s+(?!\\S)|\\s+"},
-     false},
-};
-
-static const char *find_pre_tokenizer(const tokenizer *t) {
-    for (size_t i = 0; i < sizeof pre_tokenizers / sizeof *pre_tokenizers; i++)
-        if (tokenizer_is_byte_level(t, pre_tokenizers[i].regex, pre_tokenizers[i].ignores_merges))
-            return pre_tokenizers[i].name;
-    return NULL;
 }
 
 /* ---- tokens ---- */
@@ -187,7 +144,7 @@ out:
 
 static ott_status describe_kind(describing *d, const tokenizer_merge *merge, int64_t count) {
     bool prepends;
-    const char *pre = find_pre_tokenizer(d->t);
+    const char *pre = gguf_pre_tokenizer(d->t);
     if (pre) {
         gguf_metadata_string(d->m, "tokenizer.ggml.model", "gpt2");
         gguf_metadata_string(d->m, "tokenizer.ggml.pre", pre);
@@ -247,7 +204,8 @@ static void describe_bytes(gguf_metadata *m, int64_t vocab) {
             gguf_metadata_add_text(m, name, tokenizer_byte_name((unsigned char)id, name));
     }
     gguf_metadata_list(m, "tokenizer.ggml.token_type", GGUF_LIST_INTEGERS, vocab);
-    for (int64_t id = 0; id < vocab; id++) gguf_metadata_add_integer(m, id < 256 ? TYPE_NORMAL : TYPE_UNUSED);
+    for (int64_t id = 0; id < vocab; id++)
+        gguf_metadata_add_integer(m, id < 256 ? GGUF_TOKEN_NORMAL : GGUF_TOKEN_UNUSED);
     if (vocab > 256) gguf_metadata_count(m, "tokenizer.ggml.eos_token_id", 256);
     gguf_metadata_bool(m, "tokenizer.ggml.add_bos_token", false);
 }

@@ -4,7 +4,7 @@
 
 #include "base/log.h"
 #include "config/config.h"
-#include "formats/gguf_write.h"
+#include "formats/gguf/gguf_write.h"
 
 /* Adds the tokenizer of folder `from` to *m. from NULL: the run's tokenizer, or one token per byte if the run
    trains on bytes. from "": no tokenizer. vocab: rows of the model's embedding. Appends the tokenizer's path,

@@ -1,40 +1,10 @@
-/* folders/gguf_describe: the table of architectures, checks of the model, and GGUF metadata. */
+/* folders/gguf_describe: checks of the model against its architecture's limits, and GGUF metadata. */
 #include "folders/gguf_describe.h"
 #include "folders/hf/save.h"
 #include <math.h>
 #include <stdio.h>
 
-/* ---- architectures ---- */
-
-/* How llama.cpp's architecture "llama" rotates, and which rope scalings it supports. */
-#define LLAMA_ROPE .rotates_pairs = true, .has_rope_factors = true, .longrope = true
-
-/* Architectures of llama.cpp, from its src/models and its converter of Hugging Face folders. */
-static const gguf_arch archs[] = {
-    {.family = FAMILY_LLAMA, .name = "llama", .biases = true, LLAMA_ROPE},
-    {.family = FAMILY_MISTRAL, .name = "llama", LLAMA_ROPE},
-    {.family = FAMILY_MIXTRAL, .name = "llama", LLAMA_ROPE},
-    {.family = FAMILY_QWEN2, .name = "qwen2", .square = true},
-    {.family = FAMILY_QWEN3, .name = "qwen3"},
-    {.family = FAMILY_QWEN3_MOE, .name = "qwen3moe"},
-    {.family = FAMILY_PHI3,
-     .name = "phi3",
-     .fused_qkv = true,
-     .fused_gate_up = true,
-     .square = true,
-     .longrope = true},
-    {.family = FAMILY_GRANITE, .name = "granite", .biases = true, LLAMA_ROPE},
-    {.family = FAMILY_GLM, .name = "chatglm", .fused_gate_up = true, .square = true},
-    {.family = FAMILY_GLM4, .name = "glm4", .fused_gate_up = true},
-    {.family = FAMILY_DOTS1, .name = "dots1", .separate = true},
-    {.family = FAMILY_OLMO2, .name = "olmo2", .square = true, .separate = true},
-    {.family = FAMILY_GEMMA2, .name = "gemma2", .tied = true, .windows = true},
-    {.family = FAMILY_GEMMA3, .name = "gemma3", .windows = true},
-    {.family = FAMILY_COHERE, .name = "command-r", .square = true, .tied = true},
-    {.family = FAMILY_COHERE2, .name = "cohere2", .square = true, .tied = true, .windows = true},
-    {.family = FAMILY_STARCODER2, .name = "starcoder2", .square = true},
-    {.family = FAMILY_GPT2, .name = "gpt2", .fused_qkv = true, .square = true},
-};
+/* ---- limits of architectures ---- */
 
 static const char *rope_limit(const model_options *o, const gguf_arch *a) {
     if (o->rope.kind == ROPE_LLAMA3 && !a->has_rope_factors) return "no model.rope_scaling = \"llama3\"";
@@ -117,10 +87,10 @@ ott_status gguf_describe_arch(const model_options *o, const gguf_arch **out) {
         rope_limit, block_limit, shape_limit, multipliers_limit, softcaps_limit, experts_limit};
     const family *f;
     TRY(hf_save_family(o, &f));
-    for (*out = archs; *out < archs + sizeof archs / sizeof *archs; ++*out) {
+    for (int i = 0; (*out = gguf_arch_at(i)); i++) {
         if (!family_is(f, (*out)->family)) continue;
         const char *limit = NULL;
-        for (size_t i = 0; !limit && i < sizeof limits / sizeof *limits; i++) limit = limits[i](o, *out);
+        for (size_t k = 0; !limit && k < sizeof limits / sizeof *limits; k++) limit = limits[k](o, *out);
         return limit ? status_fail(
                            OTT_ERR_UNSUPPORTED,
                            "llama.cpp's architecture %s, for models of %s, supports %s: use --format hf",

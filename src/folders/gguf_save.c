@@ -1,6 +1,7 @@
 /* folders/gguf_save: lists the tensors of a GGUF file, and streams their elements. */
 #include "folders/gguf_save.h"
 #include "folders/gguf_describe.h"
+#include "folders/gguf_names.h"
 #include "folders/hf/merge.h"
 #include "fp8/cast.h"
 #include "nn/linear/frozen.h"
@@ -39,51 +40,12 @@ typedef struct saving {
 
 /* ---- declaring ---- */
 
-static const char *const role_names[ROLE_COUNT] = {[ROLE_EMBEDDING] = "token_embd",
-                                                   [ROLE_POSITION_EMBEDDING] = "position_embd",
-                                                   [ROLE_ATTENTION_NORM] = "attn_norm",
-                                                   [ROLE_QKV] = "attn_qkv",
-                                                   [ROLE_Q] = "attn_q",
-                                                   [ROLE_K] = "attn_k",
-                                                   [ROLE_V] = "attn_v",
-                                                   [ROLE_Q_NORM] = "attn_q_norm",
-                                                   [ROLE_K_NORM] = "attn_k_norm",
-                                                   [ROLE_O] = "attn_output",
-                                                   [ROLE_ATTENTION_POST_NORM] = "post_attention_norm",
-                                                   [ROLE_MLP_NORM] = "ffn_norm",
-                                                   [ROLE_GATE] = "ffn_gate",
-                                                   [ROLE_UP] = "ffn_up",
-                                                   [ROLE_DOWN] = "ffn_down",
-                                                   [ROLE_ROUTER] = "ffn_gate_inp",
-                                                   [ROLE_EXPERT_GATE] = "ffn_gate_exps",
-                                                   [ROLE_EXPERT_UP] = "ffn_up_exps",
-                                                   [ROLE_EXPERT_DOWN] = "ffn_down_exps",
-                                                   [ROLE_SHARED_GATE] = "ffn_gate_shexp",
-                                                   [ROLE_SHARED_UP] = "ffn_up_shexp",
-                                                   [ROLE_SHARED_DOWN] = "ffn_down_shexp",
-                                                   [ROLE_MLP_POST_NORM] = "post_ffw_norm",
-                                                   [ROLE_FINAL_NORM] = "output_norm",
-                                                   [ROLE_HEAD] = "output"};
-
-static void name_tensor(gguf_tensor *t, int layer, const char *name, const char *kind) {
-    if (layer == MODULES_OUTSIDE)
-        snprintf(t->name, sizeof t->name, "%s.%s", name, kind);
-    else
-        snprintf(t->name, sizeof t->name, "blk.%d.%s.%s", layer, name, kind);
-}
-
 static gguf_type choose_type(saving *s, const gguf_tensor *t, module_role role) {
     bool is_norm = role == ROLE_Q_NORM || role == ROLE_K_NORM;
     if (t->rank == 1 || is_norm || role == ROLE_ROUTER || role == ROLE_POSITION_EMBEDDING) return GGUF_F32;
     if (s->o->type != GGUF_Q8_0 || t->shape[t->rank - 1] % GGUF_BLOCK == 0) return s->o->type;
     s->fallback_count++;
     return s->o->fallback_type;
-}
-
-/* Returns the role that names the GGUF tensor of `role`: of the fused tensor if GGUF fuses `role`. */
-static module_role role_of_tensor(const gguf_arch *a, module_role role) {
-    if (a->fused_qkv && role >= ROLE_Q && role <= ROLE_V) return ROLE_QKV;
-    return a->fused_gate_up && role == ROLE_GATE ? ROLE_UP : role;
 }
 
 /* Appends the rows of `part` to the fused tensor `name`. Returns false if there is no such tensor yet. */
@@ -109,9 +71,7 @@ static void declare_part(saving *s, const model_module *e, const parameter *p, c
                         .rows = p->of_experts ? p->rows : from->count,
                         .columns = p->rank == 1 ? 1 : p->columns};
     gguf_tensor *t = &s->tensors[s->count];
-    const char *name =
-        e->balances && is_bias ? "exp_probs_b" : role_names[role_of_tensor(s->arch, from->role)];
-    name_tensor(t, e->layer, name, is_bias ? "bias" : "weight");
+    gguf_tensor_name(s->arch, e, from->role, is_bias, t->name);
     if (joins_earlier_tensor(s, t->name, &part)) return;
     t->rank = p->rank;
     t->shape[0] = part.rows;
@@ -145,7 +105,7 @@ static ott_status declare_factors(saving *s, const char *name, const float *fact
         values[j] = factor ? factor[j]
                            : (float)(pow(r->theta, -2.0 * (double)j / (double)columns) /
                                      rope_frequency(r, columns, 0, j));
-    name_tensor(t, MODULES_OUTSIDE, name, "weight");
+    snprintf(t->name, sizeof t->name, "%s.weight", name);
     t->rank = 1;
     t->shape[0] = columns / 2;
     t->type = GGUF_F32;

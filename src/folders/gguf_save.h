@@ -6,7 +6,7 @@
 #define FOLDERS_GGUF_SAVE_H
 
 #include "base/log.h"
-#include "formats/gguf_write.h"
+#include "formats/gguf/gguf_write.h"
 #include "model/model.h"
 
 typedef struct gguf_save_options {

@@ -107,8 +107,10 @@ typedef struct format_total {
     int64_t tensors, elements, bytes;
 } format_total;
 
+enum { FORMATS = SAFETENSORS_FORMATS + GGUF_FORMAT_COUNT }; /* F32, F16 and BF16 are listed twice */
+
 typedef struct totals {
-    format_total all, by_format[SAFETENSORS_FORMATS];
+    format_total all, by_format[FORMATS];
 } totals;
 
 static void add_total(format_total *t, const safetensors_entry *e) {
@@ -119,11 +121,15 @@ static void add_total(format_total *t, const safetensors_entry *e) {
 
 static totals sum_totals(const shards *model) {
     totals t = {0};
-    for (int i = 0; i < SAFETENSORS_FORMATS; i++) t.by_format[i].format = safetensors_formats[i].name;
+    for (int i = 0; i < FORMATS; i++)
+        t.by_format[i].format = i < SAFETENSORS_FORMATS ? safetensors_formats[i].name
+                                                        : gguf_formats[i - SAFETENSORS_FORMATS].name;
     for (int64_t i = 0; i < shards_count(model); i++) {
         const safetensors_entry *e = shards_at(model, i)->entry;
         add_total(&t.all, e);
-        add_total(&t.by_format[safetensors_format_find(e->format)], e);
+        int at = 0;
+        while (strcmp(t.by_format[at].format, e->format) != 0) at++;
+        add_total(&t.by_format[at], e);
     }
     return t;
 }
@@ -218,7 +224,7 @@ static ott_status print_tensors(printer *p) {
         append_tensor_row(p, p->order[i], &m);
     }
     str_append(&p->text, "\n");
-    for (int i = 0; i < SAFETENSORS_FORMATS; i++)
+    for (int i = 0; i < FORMATS; i++)
         if (sum.by_format[i].tensors > 0) append_total(p, &sum.by_format[i], sum.by_format[i].format);
     append_total(p, &sum.all, "total");
     return flush_lines(p);
@@ -277,7 +283,7 @@ static void append_json_totals(printer *p) {
     str_append(&p->text, "\n  ],\n  \"total\": {");
     append_json_total(&sum.all, &p->text);
     str_append(&p->text, ",\n  \"dtypes\": {");
-    for (int i = 0; i < SAFETENSORS_FORMATS; i++) {
+    for (int i = 0; i < FORMATS; i++) {
         if (sum.by_format[i].tensors == 0) continue;
         json_write_open(&p->text, sum.by_format[i].format, "{");
         append_json_total(&sum.by_format[i], &p->text);

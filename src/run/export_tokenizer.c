@@ -1,6 +1,7 @@
 /* run/export_tokenizer: finds and copies the run's tokenizer. */
 #include "run/export_tokenizer.h"
 #include "base/file/file.h"
+#include "tokenizer/gguf_tokens.h"
 #include <limits.h>
 #include <stdio.h>
 #include <string.h>
@@ -43,10 +44,15 @@ static ott_status copy_tokenizer_file(mem *account, const char *path, const char
     return copy_tokenizer_folder(account, from, folder, copied);
 }
 
-ott_status export_tokenizer(mem *account, const config *cfg, const char *folder, int64_t *copied) {
-    const char *path = cfg->data.tokenizer_path;
+ott_status export_tokenizer(mem *account, const config *cfg, const char *from, const char *folder,
+                            int64_t *copied) {
+    const char *path = cfg->data.tokenizer_path, *model = from ? from : cfg->model.hf_path;
     *copied = 0;
-    if (!*path || cfg->data.format == DATA_BYTES) return OTT_OK;
+    if (!from && cfg->data.format == DATA_BYTES) return OTT_OK;
+    if (!from && file_is_gguf(path)) model = path;
+    if ((from || !*path || model == path) && file_is_gguf(model))
+        return gguf_tokens_write(account, model, folder, copied);
+    if (from || !*path) return OTT_OK;
     ott_status status = file_is_folder(path) ? copy_tokenizer_folder(account, path, folder, copied)
                                              : copy_tokenizer_file(account, path, folder, copied);
     if (status == OTT_OK) return OTT_OK;

@@ -4,6 +4,7 @@
 #include "checkpoint/checkpoint.h"
 #include "folders/hf/model.h"
 #include "folders/peft.h"
+#include "formats/hf/folder.h"
 #include "formats/hf/hub_name.h"
 #include "fp8/recipe_names.h"
 #include "run/run.h"
@@ -17,7 +18,7 @@ enum { FOLDER_WINDOW = 2048 };
 
 /* Runs and checkpoints have a config.toml, Hugging Face folders a config.json. */
 static bool is_hugging_face(const char *path) {
-    bool folder = file_is_in(path, "config.json") || file_is_in(path, PEFT_CONFIG_NAME);
+    bool folder = file_is_in(path, "config.json") || file_is_in(path, PEFT_CONFIG_NAME) || file_is_gguf(path);
     return folder && !file_is_in(path, "config.toml") && !file_is_in(path, "checkpoints");
 }
 
@@ -45,7 +46,7 @@ static ott_status check_base(const config *cfg, const char *path) {
     if (!*base)
         return status_fail(OTT_ERR_ARGUMENT,
                            "%s: its " PEFT_CONFIG_NAME " has no base model: give its folder by --base", path);
-    if (file_is_folder(base)) return OTT_OK;
+    if (hf_folder_is_model(base)) return OTT_OK;
     return status_fail(OTT_ERR_NOT_FOUND,
                        "%s: the base model %s is not a folder on this machine: give the model's folder by "
                        "--base",

@@ -4,6 +4,7 @@
 #include "folders/hf/save.h"
 #include "folders/peft.h"
 #include "folders/ranks.h"
+#include "formats/hf/folder.h"
 #include "run/export_tokenizer.h"
 #include <inttypes.h>
 
@@ -27,7 +28,7 @@ typedef struct writing {
 static ott_status write_folder(void *user, const char *folder) {
     writing *w = user;
     const char *original = w->cfg->model.hf_path;
-    const hf_save_options options = {.original = file_is_folder(original) ? original : NULL,
+    const hf_save_options options = {.original = hf_folder_is_model(original) ? original : NULL,
                                      .dtype = dtypes[w->cfg->checkpoint.export_dtype],
                                      .log = w->log,
                                      .ranks = w->ranks.group};
@@ -35,7 +36,7 @@ static ott_status write_folder(void *user, const char *folder) {
     if (w->cfg->peft.enabled) return peft_save(w->m, w->cfg, w->ranks.group, folder);
     TRY(hf_model_save(w->m, &options, folder, &w->sum));
     if (ranks_own_rank(&w->ranks) > 0) return OTT_OK;
-    return export_tokenizer(w->m->device->account, w->cfg, folder, &copied);
+    return export_tokenizer(w->m->device->account, w->cfg, NULL, folder, &copied);
 }
 
 ott_status save_hf(model *m, const logger *log, const config *cfg, group *ranks, const char *checkpoints,

@@ -72,6 +72,14 @@ static ott_status read_template_member(chat *c, str *out) {
 }
 
 static ott_status read_chat_template(chat *c, str *out) {
+    const tokenizer *t = c->tokenizer;
+    if (t->is_gguf) {
+        TRY(file_path(c->path, "%s", t->path));
+        if (!t->chat_template)
+            return status_fail(OTT_ERR_NOT_FOUND, "%s: has no tokenizer.chat_template", t->path);
+        str_append_bytes(out, t->gguf_template.at, t->gguf_template.bytes);
+        return str_finish(out);
+    }
     if (tokenizer_neighbour(c->tokenizer, "chat_template.jinja", c->path) && file_exists(c->path)) {
         char *text;
         int64_t bytes;

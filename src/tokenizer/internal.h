@@ -93,6 +93,8 @@ struct tokenizer {
     arena *texts;       /* memory of the path, the patterns and the steps */
     bool chat_template; /* true if the tokenizer has a chat template */
     const char *path;
+    bool is_gguf;            /* path is a GGUF file, which has no companion files */
+    text_view gguf_template; /* the chat template of the GGUF file */
     int64_t vocab;
     text_list names;       /* texts of the tokens as in the file */
     text_index by_name;    /* finds tokens by name, including added tokens */
@@ -171,6 +173,10 @@ void decode_close(tokenizer *t);
 ott_status template_load(tokenizer *t, const json_t *root); /* template.c: post-processor */
 /* Writes the path of a file in the folder of tokenizer.json. Returns false if it is too long. */
 bool tokenizer_neighbour(const tokenizer *t, const char *name, char path[PATH_MAX]);
+/* Sets the BOS, EOS and stop ids from the contents of tokenizer_config.json, special_tokens_map.json and
+   generation_config.json; NULL: there is no such file. */
+ott_status template_load_ends(tokenizer *t, const json_t *config, const json_t *map,
+                              const json_t *generation);
 ott_status template_load_neighbours(tokenizer *t); /* reads other files in the folder of tokenizer.json */
 
 /* GPT-2's mapping of bytes to characters, all less than U+0180. */

@@ -55,6 +55,7 @@ ott_status tokenizer_check_kind(const char *path) {
 
 ott_status tokenizer_fail_absent(const char *folder) {
     char path[PATH_MAX];
+    if (file_is_gguf(folder)) return status_fail(OTT_ERR_NOT_FOUND, "%s: has no tokenizer", folder);
     if (file_is_in(folder, "tokenizer.model")) {
         TRY(file_join(folder, "tokenizer.model", path));
         const char *kind = foreign_kind(path);

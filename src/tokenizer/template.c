@@ -104,7 +104,7 @@ static ott_status read_additions(tokenizer *t, const json_t *config) {
 bool tokenizer_neighbour(const tokenizer *t, const char *name, char path[PATH_MAX]) {
     const char *slash = strrchr(t->path, '/');
     int folder = slash ? (int)(slash - t->path) + 1 : 0;
-    return snprintf(path, PATH_MAX, "%.*s%s", folder, t->path, name) < PATH_MAX;
+    return !t->is_gguf && snprintf(path, PATH_MAX, "%.*s%s", folder, t->path, name) < PATH_MAX;
 }
 
 static ott_status read_neighbour(tokenizer *t, const char *name, size_t flags, json_t **out) {
@@ -122,17 +122,10 @@ ott_status tokenizer_check_output(const tokenizer *t, const char *output) {
     return OTT_OK;
 }
 
-ott_status template_load_neighbours(tokenizer *t) {
-    json_t *config = NULL, *map = NULL, *generation = NULL;
-    char path[PATH_MAX];
-    ott_status status;
+ott_status template_load_ends(tokenizer *t, const json_t *config, const json_t *map,
+                              const json_t *generation) {
     t->bos = t->eos = -1;
-    /* transformers writes model_max_length as the integer 10^30, which jansson must read as a real. */
-    TRY_OUT(read_neighbour(t, "tokenizer_config.json", JSON_DECODE_INT_AS_REAL, &config));
-    TRY_OUT(read_neighbour(t, "special_tokens_map.json", 0, &map));
-    TRY_OUT(read_neighbour(t, "generation_config.json", 0, &generation));
-    t->chat_template = json_object_get(config, "chat_template") ||
-                       (tokenizer_neighbour(t, "chat_template.jinja", path) && file_exists(path));
+    t->chat_template = json_object_get(config, "chat_template");
     name_ends(t, config);
     name_ends(t, map);
     /* eos_token_id is an id or a list of ids. */
@@ -142,9 +135,22 @@ ott_status template_load_neighbours(tokenizer *t) {
     if (!json_is_array(eos)) add_stop(t, eos);
     for (size_t i = 0; i < json_array_size(eos); i++) add_stop(t, json_array_get(eos, i));
     if (t->eos < 0 && t->stop_count > 0) t->eos = t->stops[0];
-    TRY_OUT(read_additions(t, config));
+    TRY(read_additions(t, config));
     if (t->bos < 0 && t->prefix_count > 0) t->bos = t->prefix[0];
     if (t->eos < 0 && t->suffix_count > 0) t->eos = t->suffix[t->suffix_count - 1];
+    return OTT_OK;
+}
+
+ott_status template_load_neighbours(tokenizer *t) {
+    json_t *config = NULL, *map = NULL, *generation = NULL;
+    char path[PATH_MAX];
+    ott_status status;
+    /* transformers writes model_max_length as the integer 10^30, which jansson must read as a real. */
+    TRY_OUT(read_neighbour(t, "tokenizer_config.json", JSON_DECODE_INT_AS_REAL, &config));
+    TRY_OUT(read_neighbour(t, "special_tokens_map.json", 0, &map));
+    TRY_OUT(read_neighbour(t, "generation_config.json", 0, &generation));
+    TRY_OUT(template_load_ends(t, config, map, generation));
+    if (tokenizer_neighbour(t, "chat_template.jinja", path) && file_exists(path)) t->chat_template = true;
 out:
     json_decref(config);
     json_decref(map);

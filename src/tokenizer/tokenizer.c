@@ -1,6 +1,7 @@
 /* tokenizer/tokenizer: opens a tokenizer, and passes a text through its parts. */
 #include "tokenizer/tokenizer.h"
 #include "base/file/file.h"
+#include "tokenizer/gguf_tokens.h"
 #include "tokenizer/internal.h"
 #include <inttypes.h>
 
@@ -13,10 +14,23 @@ static ott_status load_parts(tokenizer *t, const json_t *root) {
     return template_load(t, root);
 }
 
+static ott_status load_gguf(tokenizer *t) {
+    gguf_tokens g;
+    t->is_gguf = true;
+    ott_status status = gguf_tokens_read(t->account, t->path, &g);
+    if (status == OTT_OK) status = status_context(load_parts(t, g.tokenizer), "%s", t->path);
+    if (status == OTT_OK) status = template_load_ends(t, g.config, NULL, g.generation);
+    if (status == OTT_OK && t->chat_template)
+        status = json_get_text(t->texts, g.config, "chat_template", &t->gguf_template);
+    gguf_tokens_free(&g);
+    return status;
+}
+
 static ott_status load_steps(tokenizer *t, const char *path) {
     json_t *root;
     bool folder = file_is_folder(path);
     TRY(arena_printf(t->texts, &t->path, "%s%s", path, folder ? "/tokenizer.json" : ""));
+    if (!folder && file_is_gguf(path)) return load_gguf(t);
     if (folder && !file_exists(t->path)) return tokenizer_fail_absent(path);
     TRY(tokenizer_check_kind(t->path));
     TRY(json_read_file(t->account, t->path, 0, &root));
@@ -29,7 +43,6 @@ static ott_status load_steps(tokenizer *t, const char *path) {
 ott_status tokenizer_open(mem *account, const char *path, tokenizer **out) {
     tokenizer *t;
     *out = NULL;
-    TRY(file_refuse_gguf(path));
     TRY(mem_alloc(account, MEM_DATA, sizeof(tokenizer), "a tokenizer", &t));
     t->account = account;
     ott_status status = arena_open(account, MEM_DATA, &t->texts);

@@ -14,7 +14,7 @@
 
 typedef struct tokenizer tokenizer;
 
-/* Opens the tokenizer of `path`, a model's folder or its tokenizer.json. Also reads tokenizer_config.json,
+/* Opens the tokenizer of `path`, a model's folder, its tokenizer.json, or a GGUF file. For a folder also reads tokenizer_config.json,
    special_tokens_map.json and generation_config.json in the same folder, if they exist, for the ids that
    begin and end a text. Errors name the file and the part: OTT_ERR_NOT_FOUND, OTT_ERR_FORMAT,
    OTT_ERR_UNSUPPORTED. "truncation" and "padding" are not read; the caller truncates and pads. */
@@ -24,7 +24,7 @@ void tokenizer_close(tokenizer *t); /* does nothing for NULL */
    the folder (tokenizer.model, vocab.json) and how to convert them. */
 ott_status tokenizer_fail_absent(const char *folder);
 
-const char *tokenizer_path(const tokenizer *t); /* path of its tokenizer.json */
+const char *tokenizer_path(const tokenizer *t); /* path of its tokenizer.json or GGUF file */
 /* OTT_ERR_ARGUMENT if `output` is one of the tokenizer's own files. */
 ott_status tokenizer_check_output(const tokenizer *t, const char *output);
 /* Largest id + 1, including added tokens. vocab_size of config.json may be larger, to pad the embedding. */

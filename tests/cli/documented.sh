@@ -75,6 +75,9 @@ mkdir meta-llama Qwen
 for name in meta-llama/Llama-3.1-8B Qwen/Qwen3-0.6B; do ln -s ../MODEL $name; done
 call train --model.hf_path=FOLDER --data.format=synthetic $tiny --peft.dim=2 --run.dir=RUN
 report "prepare a run for the commands" "$([ $code -eq 0 ] || echo "exit code $code")"
+call train $small --model.max_seq_len=128 --run.dir=bytes
+call export bytes --format=gguf --out=SmolLM2.gguf # with a tokenizer of bytes
+report "prepare a GGUF file for the commands" "$([ $code -eq 0 ] || echo "exit code $code")"
 printf '{"messages":[{"role":"user","content":"a"},{"role":"assistant","content":"b"}]}\n' >row
 cat row row row row row row row row >chat.jsonl
 cp chat.jsonl chat_val.jsonl

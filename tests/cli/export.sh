@@ -56,6 +56,26 @@ fails "the GGUF file exists" 2 "r.gguf exists" export r --format=gguf --out=r.gg
 works "a GGUF file in Q8_0" "Weights: Q8_0" export r --format=gguf-q8_0 --dtype=fp16 --out=q8.gguf
 holds "the Q8_0 file is smaller" sh -c '[ "$(wc -c <q8.gguf)" -lt "$(wc -c <r.gguf)" ]'
 
+# ---- GGUF files are read ----
+call export r --format=gguf --dtype=fp32 --out=r32.gguf
+call export r --dtype=fp32 --out=r32
+works "a GGUF file back to a folder" \
+    "Exported r32.gguf to back32|Weights: fp32|Copied: the tokenizer, 3 files of r32.gguf" \
+    export r32.gguf --dtype=fp32 --out=back32
+holds "a GGUF file has the run's weights" cmp r32/model.safetensors back32/model.safetensors
+works "inspect a GGUF file" "general.architecture = llama|blk.0.attn_q.weight |Q8_0 " inspect q8.gguf
+works "generate from a GGUF file" "" generate q8.gguf --prompt God --max-tokens 4
+works "evaluate a GGUF file" "perplexity" eval q8.gguf --task perplexity --data text.txt --limit 1
+lora="--model.hf_path=q8.gguf --data.dataset_path=text.txt --train.seq_len=32 --train.batch_size=2
+    --train.threads=1 --scheduler.warmup_steps=1 --peft.dim=4 --train.frozen_dtype=fp8 --run.dir=q8lora"
+works "adapters on a GGUF file" "Loaded the weights of q8.gguf|Adapters: LoRA|Kept in FP8: 7|Training complete" \
+    train $lora --train.max_steps=2
+works "resume adapters on a GGUF file" "step=2, max_steps=4|Training complete" \
+    train $lora --train.max_steps=4 --checkpoint.load_path=latest
+works "export a model trained from a GGUF file" "Copied: the tokenizer, 3 files of q8.gguf" \
+    export q8lora --out q8merged
+holds "the exported folder has the tokenizer" ls q8merged/tokenizer.json q8merged/generation_config.json
+
 # ---- FP8 folders are read ---- A model with FP8 weights has nearly the run's loss on the text. E4M3 has a
 # precision of one and a half digits.
 loss() { sed -n 's/.*"loss": *\([0-9.]*\).*/\1/p' "$1"; }

@@ -108,27 +108,31 @@ fails "inspect a renamed checkpoint" 1 "step-2: holds the checkpoint of step 4" 
 printf 'GGUF\003\000\000\000\000\000\000\000\000\000\000\000\000\000\000\000\000\000\000\000' >m.gguf
 cp m.gguf plain
 cp m.gguf m.txt
-gguf="GGUF files cannot be read yet|Hugging Face folder"
+gguf="is a GGUF file, which can only be a model or its tokenizer: --model.hf_path=FILE"
+no_model="general.architecture = (missing) is not supported: llama, qwen2,"
 fails "GGUF as a configuration" 2 "m.gguf: $gguf" train m.gguf
 fails "GGUF as a configuration by its option" 2 "m.gguf: $gguf" train --config m.gguf
 for file in m.gguf plain; do
-    fails "$file as a model" 2 "$file: $gguf" train $small --model.hf_path=$file --run.dir=g
+    fails "$file as a model" 2 "$file: $no_model" train $small --model.hf_path=$file --run.dir=g
     fails "$file as adapters" 2 "$file: $gguf" train $small --peft.path=$file --run.dir=g
     fails "$file as data" 2 "$file: $gguf" train $small --data.dataset_path=$file --run.dir=g
-    fails "$file as a tokenizer" 2 "$file: $gguf" train $small --data.tokenizer_path=$file --run.dir=g
-    fails "$file as a tokenizer of a text" 2 "$file: $gguf" tokenize t.txt --tokenizer $file --out x.bin
+    fails "$file as a tokenizer" 2 "$file: has no tokenizer" train $small --data.tokenizer_path=$file --run.dir=g
+    fails "$file as a tokenizer of a text" 2 "$file: has no tokenizer" tokenize t.txt --tokenizer $file --out x.bin
     fails "$file as a text" 2 "$file: $gguf" tokenize $file --tokenizer t --out x.bin
     fails "$file as a checkpoint" 2 "$file: $gguf" train $small --checkpoint.load_path=$file --run.dir=g
-    fails "$file to inspect" 2 "$file: $gguf" inspect $file
-    fails "$file to generate" 2 "$file: $gguf" generate $file --prompt a
-    fails "$file to evaluate" 2 "$file: $gguf" eval $file --task perplexity --data t.txt
+    works "$file to inspect" "total" inspect $file
+    fails "$file to generate" 2 "$file: $no_model" generate $file --prompt a
+    fails "$file to evaluate" 2 "$file: $no_model" eval $file --task perplexity --data t.txt
     fails "$file to evaluate on" 2 "$file: $gguf" eval $run --task perplexity --data $file
-    fails "$file to export" 2 "$file: $gguf" export $file --out x
+    fails "$file to export" 2 "$file: $no_model" export $file --out x
 done
 mkdir only
 cp m.gguf only
 fails "a GGUF file among the data files" 2 "m.gguf: $gguf" \
     train $small --data.dataset_path=only --data.file_pattern='*' --run.dir=g
+printf 'GGUF\003\000\000\000\377' >short.gguf
+fails "a truncated GGUF file" 2 "short.gguf: ends at byte 9, in the middle of its header: truncated?" \
+    train $small --model.hf_path=short.gguf --run.dir=g
 echo 'GGUF is a format.' >words.txt
 works "a text that begins with GGUF" "words.bin: " \
     tokenize words.txt --tokenizer t --out words.bin --no-special

@@ -1,6 +1,6 @@
 /* Tests GGUF files: an independent reader finds the metadata and tensors that were written. Also tests blocks
    of Q8_0, and models that are refused. */
-#include "formats/gguf_write.h"
+#include "formats/gguf/gguf_write.h"
 #include "fp8/cast.h"
 #include "support/folder.h"
 #include "support/gguf_reader.h"

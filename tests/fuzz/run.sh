@@ -8,7 +8,7 @@ root=$(cd "$(dirname "$0")/../.." && pwd)
 build=${1:-$root/build/fuzz}
 shift $(($# > 0))
 seconds=${FUZZ_SECONDS:-60}
-all='tokenizer jinja yaml toml safetensors shards hf_config tokens jsonl state metrics summary float8 '\
+all='tokenizer jinja yaml toml safetensors shards gguf hf_config tokens jsonl state metrics summary float8 '\
 'words command
     eval_row adapter'
 
@@ -39,6 +39,8 @@ words() {
     tokens | jsonl) grep -ohE '"[A-Za-z_]{3,30}"' "$root"/src/data/dataset*.c | tr -d '"' ;;
     jinja) grep -ohE '"[A-Za-z_]{2,30}"' "$root"/src/tokenizer/jinja/*.c | tr -d '"' ;;
     tokenizer) grep -ohE '"[A-Za-z_0-9]{2,30}"' "$root"/src/tokenizer/*.[ch] | tr -d '"' ;;
+    gguf) grep -ohE '"[A-Za-z_0-9.]{2,40}"' "$root"/src/formats/gguf/*.c "$root"/src/tokenizer/gguf_tokens.c |
+        tr -d '"' ;;
     *) find "$root"/src/formats -name "*${1#hf_}*.[ch]" -exec grep -ohE '"[A-Za-z_0-9]{2,30}"' {} + |
         tr -d '"' ;;
     esac | sort -u | sed 's/.*/"&"/'

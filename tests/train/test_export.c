@@ -9,6 +9,7 @@
 #include "export/export_gguf.h"
 #include "backend/open.h"
 #include "run/inference.h"
+#include "tokenizer/chat.h"
 #include "train/train_fixture.h"
 #include <setjmp.h>
 #include <signal.h>
@@ -283,6 +284,39 @@ static ott_status describe(const fixture *f, const char *json, int64_t vocab, ch
     return status;
 }
 
+/* Fails unless the GGUF file gives the ids and the special ids of the folder that `describe` made. */
+static void assert_reads_back(const fixture *f, const char *path, const char *text) {
+    char folder[200];
+    mem *account;
+    tokenizer *t[2];
+    tokenizer_scratch *scratch;
+    tokenizer_ids ids[2];
+    snprintf(folder, sizeof folder, "%s/tokenizer", f->folder);
+    FIXTURE_OK(mem_open(&account));
+    for (int i = 0; i < 2; i++) {
+        ids[i] = (tokenizer_ids){.account = account};
+        FIXTURE_OK(tokenizer_open(account, i ? path : folder, &t[i]));
+        FIXTURE_OK(tokenizer_scratch_open(account, t[i], &scratch));
+        FIXTURE_OK(tokenizer_encode(t[i], scratch, text, (int64_t)strlen(text),
+                                    TOKENIZER_ADD_SPECIAL | TOKENIZER_MATCH_SPECIAL, &ids[i]));
+        tokenizer_scratch_close(scratch);
+    }
+    assert_int_equal(ids[0].count, ids[1].count);
+    assert_memory_equal(ids[0].ids, ids[1].ids, (size_t)ids[0].count * sizeof *ids[0].ids);
+    assert_int_equal(tokenizer_bos(t[0]), tokenizer_bos(t[1]));
+    assert_int_equal(tokenizer_eos(t[0]), tokenizer_eos(t[1]));
+    str found = {.account = account};
+    FIXTURE_OK(chat_read(account, t[1], &found));
+    assert_string_equal(found.text, "{{ x }}");
+    str_free(&found);
+    for (int i = 0; i < 2; i++) {
+        tokenizer_close(t[i]);
+        tokenizer_ids_free(&ids[i]);
+    }
+    assert_int_equal(mem_read(account).now, 0);
+    mem_close(account);
+}
+
 static void assert_items(const gguf_reader *g, const char *key, const double *expected, int count) {
     const gguf_value *list = gguf_reader_find(g, key);
     assert_int_equal(list->count, count);
@@ -307,6 +341,7 @@ static void test_a_byte_level_tokenizer(void **state) {
     assert_int_equal(gguf_reader_number(&g, "tokenizer.ggml.add_eos_token"), 0);
     assert_true(gguf_reader_says(&g, "tokenizer.chat_template", "{{ x }}"));
     gguf_reader_close(&g);
+    assert_reads_back(*state, path, "ab <s>a b abab<t> a  b<s>");
 }
 
 /* Llama 3's split pattern without its rule for full words is not recognized as Llama 3's pre-tokenizer, nor
@@ -327,6 +362,7 @@ static void test_names_of_pre_tokenizers(void **state) {
         assert_true(gguf_reader_says(&g, "tokenizer.ggml.pre", cases[i][1]));
         assert_int_equal(gguf_reader_number(&g, "tokenizer.ggml.add_bos_token"), 0);
         gguf_reader_close(&g);
+        assert_reads_back(*state, path, "ab <s>a b abab<t> a  b<s>");
     }
 }
 
@@ -348,6 +384,7 @@ static void test_a_sentencepiece_tokenizer(void **state) {
     assert_int_equal(gguf_reader_number(&g, "tokenizer.ggml.add_space_prefix"), 1);
     assert_int_equal(gguf_reader_number(&g, "tokenizer.ggml.unknown_token_id"), 0);
     gguf_reader_close(&g);
+    assert_reads_back(*state, path, "a aa  aA a"); /* llama.cpp adds a space after a special token, too */
 }
 
 static void test_tokenizers_that_gguf_cannot_say(void **state) {

@@ -55,7 +55,9 @@ ott_status file_check_own(const char *path);
 bool file_is_same(const char *a, const char *b);
 /* OTT_ERR_ARGUMENT if `output` and `input` are the same file, because writing would destroy the input. */
 ott_status file_check_output(const char *output, const char *input);
-/* OTT_ERR_UNSUPPORTED if path is a GGUF file, by its name or first bytes. */
+/* True if path is a GGUF file, by its name or first bytes. */
+bool file_is_gguf(const char *path);
+/* OTT_ERR_UNSUPPORTED if path is a GGUF file, for readers of data and settings. */
 ott_status file_refuse_gguf(const char *path);
 
 /* Writes a file under a temporary name, with buffering. file_writer_commit gives it the name `path`. */

@@ -1,4 +1,4 @@
-/* base/file/gguf: detects GGUF files, so that all readers refuse them with the same message. */
+/* base/file/gguf: detects GGUF files; readers of other files refuse them with the same message. */
 #include "base/file/file.h"
 #include "base/text/str.h"
 #include <string.h>
@@ -13,10 +13,13 @@ static bool has_gguf_magic(const char *path) {
     return read && memcmp(head, "GGUF", 4) == 0 && head[4] > 0 && !head[5] && !head[6] && !head[7];
 }
 
+bool file_is_gguf(const char *path) {
+    return (str_ends_with(path, ".gguf") && file_exists(path) && !file_is_folder(path)) || has_gguf_magic(path);
+}
+
 ott_status file_refuse_gguf(const char *path) {
-    bool named = str_ends_with(path, ".gguf") && file_exists(path) && !file_is_folder(path);
-    if (!named && !has_gguf_magic(path)) return OTT_OK;
-    return status_fail(
-        OTT_ERR_UNSUPPORTED,
-        "%s: GGUF files cannot be read yet: give the Hugging Face folder that the file was made from", path);
+    if (!file_is_gguf(path)) return OTT_OK;
+    return status_fail(OTT_ERR_UNSUPPORTED,
+                       "%s: is a GGUF file, which can only be a model or its tokenizer: --model.hf_path=FILE",
+                       path);
 }

@@ -152,7 +152,6 @@ ott_status hf_model_configure(mem *account, config *cfg, hf_model_notes *notes) 
     hf_config h;
     if (notes) *notes = (hf_model_notes){.router_aux_loss_coef = -1};
     if (!*cfg->model.hf_path) return OTT_OK;
-    TRY(status_context(file_refuse_gguf(cfg->model.hf_path), "model.hf_path"));
     TRY(hub_name_resolve_key(cfg, "model.hf_path", cfg->model.hf_path));
     const char *folder = cfg->model.hf_path;
     ott_status status = hf_config_read(account, folder, &h, NULL);

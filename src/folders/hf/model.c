@@ -43,6 +43,10 @@ static ott_status find_tensor(const loading *l, int i, const shard_tensor **out)
    the layers after the model's last one (DeepSeek-V3's multi-token prediction). */
 static bool is_ignored(const model *m, const char *name) {
     static const char stem[] = "model.layers.";
+    static const char *const of_rope[] = {"rope_freqs.weight", "rope_factors_long.weight",
+                                          "rope_factors_short.weight"};
+    for (size_t i = 0; i < sizeof of_rope / sizeof *of_rope; i++) /* GGUF: part of the configuration */
+        if (strcmp(name, of_rope[i]) == 0) return true;
     if (m->options.family->latent && str_starts_with(name, stem) &&
         strtoll(name + strlen(stem), NULL, 10) >= m->options.layers)
         return true;
@@ -119,11 +123,27 @@ static ott_status check_tensors(const loading *l) {
     return OTT_OK;
 }
 
+/* Reads elements of a GGUF tensor, and changes them back to the parameter's order and values. */
+static ott_status read_gguf_floats(loading *l, const shard_tensor *t, const hf_place *place, int64_t first,
+                                   int64_t count, float *out) {
+    int64_t columns = place->columns, half = place->head_rows / 2;
+    if (half == 0) TRY(shards_read_floats(l->file, t, first, count, out));
+    for (int64_t at = 0, n; half > 0 && at < count; at += n) {
+        int64_t row = (first + at) / columns, column = (first + at) % columns, within = row % (2 * half);
+        n = columns - column < count - at ? columns - column : count - at;
+        row += 2 * (within % half) + within / half - within;
+        TRY(shards_read_floats(l->file, t, row * columns + column, n, out + at));
+    }
+    for (int64_t i = 0; place->has_one && i < count; i++) out[i] -= 1;
+    return OTT_OK;
+}
+
 /* Reads elements of tensor t, in the parameter's order. Transposes a tensor [columns, rows] at first use. */
 static ott_status read_floats(loading *l, const shard_tensor *t, const hf_place *place, int64_t first,
                               int64_t count, float *out) {
     mem *account = l->m->device->account;
     int64_t rows = place->tensor_rows, columns = place->columns;
+    if (l->places.arch) return read_gguf_floats(l, t, place, first, count, out);
     if (!place->transposed) return shards_read_floats(l->file, t, first, count, out);
     if (l->matrix_of != t) {
         mem_free(account, l->matrix);
@@ -317,9 +337,20 @@ static ott_status normalize_head(const loading *l) {
 
 /* ---- loading a folder ---- */
 
+static ott_status open_gguf_places(loading *l) {
+    const char *name = safetensors_metadata(shards_file(l->file, 0), "general.architecture");
+    const gguf_arch *arch = name ? gguf_arch_find(name, l->m->options.family) : NULL;
+    if (!arch)
+        return status_fail(OTT_ERR_UNSUPPORTED, "%s: has the architecture %s, not one for a %s model",
+                           shards_path(l->file), name ? str_show(name).text : "(missing)",
+                           l->m->options.family->name);
+    return hf_places_open_gguf(l->m, arch, &l->places);
+}
+
 /* A layer's experts are one tensor (transformers 5) or one tensor each (earlier versions). */
 static ott_status open_places(loading *l) {
     const family *f = l->m->options.family;
+    if (shards_are_gguf(l->file)) return open_gguf_places(l);
     TRY(hf_places_open(l->m, f, true, &l->places));
     for (int i = 0; i < l->places.count; i++) {
         const hf_place *at = &l->places.items[i];

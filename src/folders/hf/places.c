@@ -1,5 +1,6 @@
 /* folders/hf/places: maps parameters to the tensors of a folder. */
 #include "folders/hf/places.h"
+#include "folders/gguf_names.h"
 #include "folders/hf/merge.h"
 #include "folders/tensors.h"
 #include <string.h>
@@ -16,6 +17,10 @@ static ott_status name_place(const hf_places *places, const member *owner, modul
                              const char **out) {
     char name[MODULES_NAME_BYTES];
     int layer = owner->module->layer;
+    if (places->arch) {
+        gguf_tensor_name(places->arch, owner->module, role, owner->parameter == owner->module->bias, name);
+        return arena_strdup(places->memory, name, out);
+    }
     if (owner->parameter->of_experts && !places->are_packed)
         modules_matrix_name(places->family, role, NAMING_HUGGING_FACE, layer, owner->matrix, name);
     else
@@ -34,29 +39,40 @@ static parameter_part owned_part(const parameter *p) {
     return part;
 }
 
+/* folders/gguf_save makes these changes when it writes a file. */
+static void add_gguf_changes(const hf_places *places, const model_module *m, module_role role, hf_place *at) {
+    const model_options *o = &places->m->options;
+    bool rotates = places->arch->rotates_pairs && (role == ROLE_Q || role == ROLE_K);
+    at->head_rows = rotates ? o->head_dim : 0;
+    at->has_one = o->family->norm == FAMILY_NORM_RMS_ONE_PLUS && m->kind == MODULE_NORM;
+}
+
 /* Adds an hf_place for rows of a parameter, or of one expert's matrix if it has experts. */
 static ott_status add_place(hf_places *places, const member *owner, const module_part *part) {
     const parameter *p = owner->parameter;
     module_part fused;
     int64_t rows;
     hf_place *at = &places->items[places->count++];
-    *at =
-        (hf_place){.module = owner->module,
-                   .parameter = p,
-                   .owned = owned_part(p),
-                   .first = owner->matrix * (p->rows / p->experts) + part->first,
-                   .count = part->count,
-                   .columns = p->rank > 1 ? p->columns : 1,
-                   .tensor_rows = part->count,
-                   .vector_columns =
-                       modules_norms_apart(&places->m->options, part->role) ? places->m->options.head_dim : 0,
-                   .transposed = places->family->transposed && owner->module->kind == MODULE_LINEAR &&
-                                 owner->module->layer != MODULES_OUTSIDE && p->rank == 2};
+    *at = (hf_place){
+        .module = owner->module,
+        .parameter = p,
+        .owned = owned_part(p),
+        .first = owner->matrix * (p->rows / p->experts) + part->first,
+        .count = part->count,
+        .columns = p->rank > 1 ? p->columns : 1,
+        .tensor_rows = part->count,
+        .vector_columns =
+            modules_norms_apart(&places->m->options, part->role) ? places->m->options.head_dim : 0,
+        .transposed = !places->arch && places->family->transposed && owner->module->kind == MODULE_LINEAR &&
+                      owner->module->layer != MODULES_OUTSIDE && p->rank == 2};
+    if (places->arch) add_gguf_changes(places, owner->module, part->role, at);
     TRY(name_place(places, owner, part->role, &at->name));
     at->fused = at->name;
     if (modules_find_fused(&places->m->options, part->role, &fused, &rows)) {
         TRY(name_place(places, owner, fused.role, &at->fused));
-        if (fused.role == ROLE_QKV ? places->family->fused_qkv : places->family->fused_gate_up) {
+        const gguf_arch *a = places->arch;
+        if (fused.role == ROLE_QKV ? (a ? a->fused_qkv : places->family->fused_qkv)
+                                   : (a ? a->fused_gate_up : places->family->fused_gate_up)) {
             at->name = at->fused;
             at->tensor_row = fused.first;
             at->tensor_rows = rows;
@@ -78,9 +94,9 @@ static ott_status add_parameter(hf_places *places, member owner) {
     return OTT_OK;
 }
 
-ott_status hf_places_open(const model *m, const family *f, bool packed, hf_places *out) {
+static ott_status add_all(hf_places *out) {
+    const model *m = out->m;
     int64_t most = 0;
-    *out = (hf_places){.m = m, .family = f, .are_packed = packed};
     for (int i = 0; i < m->all_parameter_count; i++) most += MODULES_PARTS * m->all_parameters[i]->experts;
     TRY(arena_open(m->device->account, MEM_OTHER, &out->memory));
     TRY(arena_alloc(out->memory, most * (int64_t)sizeof *out->items, &out->items));
@@ -90,6 +106,16 @@ ott_status hf_places_open(const model *m, const family *f, bool packed, hf_place
         if (e->bias) TRY(add_parameter(out, (member){e, e->bias, modules_bias_name(e), 0}));
     }
     return OTT_OK;
+}
+
+ott_status hf_places_open(const model *m, const family *f, bool packed, hf_places *out) {
+    *out = (hf_places){.m = m, .family = f, .are_packed = packed};
+    return add_all(out);
+}
+
+ott_status hf_places_open_gguf(const model *m, const gguf_arch *arch, hf_places *out) {
+    *out = (hf_places){.m = m, .family = &family_table[arch->family], .are_packed = true, .arch = arch};
+    return add_all(out);
 }
 
 void hf_places_drop_root(hf_places *p) {

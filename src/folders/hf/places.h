@@ -1,13 +1,15 @@
 /*
  * folders/hf/places: maps a model's parameters to the tensors of a Hugging Face folder. Model and folder
  * may differ: q, k and v (or gate and up) are fused or separate, the experts of a layer are one tensor or one
- * each, and some families store matrices transposed. Internal to src/folders.
+ * each, and some families store matrices transposed. A GGUF file has other names, and for some architectures
+ * other values. Internal to src/folders.
  */
 #ifndef FOLDERS_HF_PLACES_H
 #define FOLDERS_HF_PLACES_H
 
 #include "base/arena.h"
 #include "folders/ranks.h"
+#include "formats/gguf/gguf_arch.h"
 #include "model/model.h"
 
 /* The place where a folder stores rows of a parameter: a tensor and its rows. A vector has one column. */
@@ -26,12 +28,17 @@ typedef struct hf_place {
     int64_t vector_columns; /* if the file stores this vector as a matrix, columns of the matrix; else 0 */
     /* The tensor is stored as [columns, rows]. hf_places_stream delivers elements in the tensor's order. */
     bool transposed;
+    /* GGUF: rows of a head whose halves are interleaved in the file (rows r and r + half of a head are rows 2r
+       and 2r + 1 there); 0: the file has the parameter's order. */
+    int64_t head_rows;
+    bool has_one; /* GGUF: the file has 1 + the parameter's values */
 } hf_place;
 
 typedef struct hf_places {
     const model *m;
-    const family *family; /* family of the folder */
-    bool are_packed;      /* all experts of a layer are one tensor */
+    const family *family;  /* family of the folder */
+    bool are_packed;       /* all experts of a layer are one tensor */
+    const gguf_arch *arch; /* architecture of the GGUF file; NULL: a Hugging Face folder */
     arena *memory;
     /* `count` places in the order of the parameters; places in one tensor are in the order of its rows */
     hf_place *items;
@@ -41,6 +48,8 @@ typedef struct hf_places {
 /* Lists the places of all parameters of m, also of other pipeline stages. packed: all experts of a layer are
    one tensor. Close with hf_places_close, even after an error. */
 ott_status hf_places_open(const model *m, const family *f, bool packed, hf_places *out);
+/* Lists the places in a GGUF file of this architecture, for loading. */
+ott_status hf_places_open_gguf(const model *m, const gguf_arch *arch, hf_places *out);
 void hf_places_close(hf_places *p);
 /* If several ranks have the same elements, only one keeps `owned`, and the others get 0 rows. Collective. */
 ott_status hf_places_agree(hf_places *p, const checkpoint_ranks *ranks);

@@ -451,7 +451,8 @@ static ott_status prepare_save(saving *s) {
 /* Writes all files but the weights. */
 static ott_status write_others(saving *s, int64_t *copied) {
     TRY(file_make_folder(s->folder));
-    if (s->o->original) TRY(hf_folder_copy_others(s->account, s->o->log, s->o->original, s->folder, copied));
+    if (s->o->original && file_is_folder(s->o->original))
+        TRY(hf_folder_copy_others(s->account, s->o->log, s->o->original, s->folder, copied));
     return write_config_json(s);
 }
 

@@ -5,6 +5,7 @@
 #include "base/json/json_text.h"
 #include "base/text/text.h"
 #include "config/compat/alias.h"
+#include "formats/gguf/gguf_config.h"
 #include "formats/hf/config_keys.h"
 #include <inttypes.h>
 #include <string.h>
@@ -294,7 +295,12 @@ ott_status hf_config_read(mem *account, const char *path, hf_config *out, char *
     int64_t bytes;
     if (text) *text = NULL;
     TRY(file_is_folder(path) ? file_join(path, HF_CONFIG_NAME, name) : file_path(name, "%s", path));
-    TRY(file_read(account, name, MOST_BYTES, &data, &bytes));
+    if (file_is_gguf(name)) {
+        TRY(gguf_config_text(account, name, &data));
+        bytes = (int64_t)strlen(data);
+    } else {
+        TRY(file_read(account, name, MOST_BYTES, &data, &bytes));
+    }
     ott_status status = hf_config_parse(name, data, bytes, out);
     if (status == OTT_OK && text)
         *text = data;

@@ -19,6 +19,10 @@ typedef struct copier {
     int64_t copied;
 } copier;
 
+bool hf_folder_is_model(const char *path) {
+    return file_is_folder(path) || file_is_gguf(path);
+}
+
 bool hf_folder_is_copied(const char *name) {
     static const char *const not_copied[] = {
         HF_CONFIG_NAME, "*.safetensors", "*.index.json", "*.bin",          "*.pt",        "*.pth", "*.ckpt",

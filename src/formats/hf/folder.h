@@ -22,6 +22,8 @@
  */
 ott_status hf_folder_copy_others(mem *account, const logger *lg, const char *from, const char *to,
                                  int64_t *copied);
+/* True for the path of a model: a folder or a GGUF file. */
+bool hf_folder_is_model(const char *path);
 /* True if a file of this name is copied. */
 bool hf_folder_is_copied(const char *name);
 

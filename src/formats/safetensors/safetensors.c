@@ -5,6 +5,7 @@
 #include "base/file/file.h"
 #include "base/json/json_text.h"
 #include "base/little.h"
+#include "formats/gguf/gguf_read.h"
 #include "formats/safetensors/format.h"
 #include "formats/safetensors/show.h"
 #include "fp8/dtype.h"
@@ -18,6 +19,7 @@ struct safetensors {
     file_reader file;
     int64_t data_begin;  /* offset of the data section in the file */
     uint32_t header_crc; /* CRC of the header, checked by safetensors_reopen */
+    bool is_gguf;
     int64_t count, metadata_count;
     safetensors_entry *entries;        /* [count], sorted by offset */
     const safetensors_entry **by_name; /* [count], sorted by name */
@@ -188,6 +190,14 @@ static ott_status check_tiling(const safetensors *f) {
     return OTT_OK;
 }
 
+static ott_status sort_names(safetensors *f) {
+    TRY(mem_alloc_array(f->account, MEM_OTHER, f->count, sizeof *f->by_name, "safetensors names",
+                        &f->by_name));
+    for (int64_t i = 0; i < f->count; i++) f->by_name[i] = &f->entries[i];
+    qsort(f->by_name, (size_t)f->count, sizeof *f->by_name, compare_entry_names);
+    return OTT_OK;
+}
+
 static ott_status parse_entries(safetensors *f, json_t *root) {
     const char *key;
     json_t *value;
@@ -201,9 +211,19 @@ static ott_status parse_entries(safetensors *f, json_t *root) {
     }
     qsort(f->entries, (size_t)f->count, sizeof *f->entries, compare_offsets);
     TRY(check_tiling(f));
-    TRY(mem_alloc_array(f->account, MEM_OTHER, slots, sizeof *f->by_name, "safetensors names", &f->by_name));
-    for (int64_t i = 0; i < f->count; i++) f->by_name[i] = &f->entries[i];
-    qsort(f->by_name, (size_t)f->count, sizeof *f->by_name, compare_entry_names);
+    return sort_names(f);
+}
+
+/* CRC of the bytes from byte 8 to `end`, or to the end of the file. */
+static ott_status header_checksum(const file_reader *file, int64_t end, uint32_t *crc) {
+    unsigned char piece[4096];
+    *crc = 0;
+    if (end > file->bytes) end = file->bytes;
+    for (int64_t at = 8, bytes; at < end; at += bytes) {
+        bytes = end - at < (int64_t)sizeof piece ? end - at : (int64_t)sizeof piece;
+        TRY(file_reader_read(file, at, piece, bytes));
+        *crc = file_crc32c(*crc, piece, bytes);
+    }
     return OTT_OK;
 }
 
@@ -225,23 +245,83 @@ out:
     return status;
 }
 
-ott_status safetensors_open(mem *account, const char *path, safetensors **out) {
+/* ---- GGUF files ---- */
+
+/* Stores the keys general.* as texts. */
+static ott_status copy_gguf_metadata(safetensors *f, json_t *metadata) {
+    const char *key;
+    json_t *value;
+    TRY(mem_alloc_array(f->account, MEM_OTHER, (int64_t)json_object_size(metadata), sizeof *f->metadata,
+                        "GGUF metadata", &f->metadata));
+    json_object_foreach(metadata, key, value) {
+        safetensors_pair *pair = &f->metadata[f->metadata_count];
+        if (!str_starts_with(key, "general.") || json_is_array(value)) continue;
+        char *text = json_is_string(value) ? NULL : json_dumps(value, JSON_ENCODE_ANY);
+        ott_status status = arena_strdup(f->texts, key, &pair->key);
+        if (status == OTT_OK)
+            status = arena_strdup(f->texts, text ? text : json_string_value(value), &pair->value);
+        free(text);
+        TRY(status);
+        f->metadata_count++;
+    }
+    return OTT_OK;
+}
+
+/* Moves the table of tensors from g to f. */
+static ott_status take_gguf_header(safetensors *f, gguf_file *g) {
+    f->data_begin = g->data_begin;
+    f->entries = g->tensors;
+    f->count = g->count;
+    g->tensors = NULL;
+    for (int64_t i = 0; i < f->count; i++)
+        TRY(arena_strdup(f->texts, f->entries[i].name, &f->entries[i].name));
+    TRY(copy_gguf_metadata(f, g->metadata));
+    TRY(sort_names(f));
+    return header_checksum(&f->file, f->data_begin, &f->header_crc);
+}
+
+static ott_status read_gguf(safetensors *f) {
+    gguf_file g;
+    f->is_gguf = true;
+    ott_status status = gguf_open(f->account, f->file.path, &g);
+    if (status == OTT_OK) status = take_gguf_header(f, &g);
+    gguf_close(&g);
+    return status;
+}
+
+/* ---- opening a file ---- */
+
+static ott_status open_tensors(mem *account, const char *path, ott_status (*read)(safetensors *),
+                               safetensors **out) {
     safetensors *f;
     const char *own_path = NULL;
     ott_status status;
     *out = NULL;
-    TRY(file_refuse_gguf(path));
     TRY(mem_alloc(account, MEM_OTHER, sizeof(safetensors), "a safetensors file", &f));
     f->account = account;
     f->file.descriptor = -1;
     TRY_OUT(arena_open(account, MEM_OTHER, &f->texts));
     TRY_OUT(arena_strdup(f->texts, path, &own_path));
     TRY_OUT(file_reader_open(own_path, &f->file));
-    TRY_OUT(read_file_header(f));
+    TRY_OUT(read(f));
     *out = f;
 out:
     if (status != OTT_OK) safetensors_close(f);
     return status;
+}
+
+ott_status safetensors_open(mem *account, const char *path, safetensors **out) {
+    *out = NULL;
+    TRY(file_refuse_gguf(path));
+    return open_tensors(account, path, read_file_header, out);
+}
+
+ott_status safetensors_open_gguf(mem *account, const char *path, safetensors **out) {
+    return open_tensors(account, path, read_gguf, out);
+}
+
+bool safetensors_is_gguf(const safetensors *f) {
+    return f->is_gguf;
 }
 
 void safetensors_close(safetensors *f) {
@@ -262,14 +342,9 @@ void safetensors_suspend(safetensors *f) {
 
 /* Fails if the size or header of the file has changed since it was opened: the entries would be wrong. */
 static ott_status check_unchanged(const safetensors *f, const file_reader *now) {
-    unsigned char piece[4096];
     uint32_t crc = 0;
     bool same = now->bytes == f->file.bytes;
-    for (int64_t at = 8, bytes; same && at < f->data_begin; at += bytes) {
-        bytes = f->data_begin - at < (int64_t)sizeof piece ? f->data_begin - at : (int64_t)sizeof piece;
-        TRY(file_reader_read(now, at, piece, bytes));
-        crc = file_crc32c(crc, piece, bytes);
-    }
+    if (same) TRY(header_checksum(now, f->data_begin, &crc));
     if (same && crc == f->header_crc) return OTT_OK;
     return status_fail(OTT_ERR_IO, "%s: was replaced while it was in use", f->file.path);
 }

@@ -6,6 +6,7 @@
 #define FORMATS_SAFETENSORS_SAFETENSORS_H
 
 #include "base/mem.h"
+#include "formats/gguf/gguf_blocks.h"
 #include <stdbool.h>
 
 #define SAFETENSORS_MAX_RANK   8
@@ -21,6 +22,7 @@ typedef struct safetensors_entry {
     int64_t shape[SAFETENSORS_MAX_RANK];
     /* where the tensor's data begins, counted from the start of the data section; number of bytes */
     int64_t begin, bytes;
+    const gguf_format *packed; /* block format of a GGUF tensor; NULL: elements are stored separately */
 } safetensors_entry;
 
 typedef struct safetensors_pair {
@@ -31,6 +33,9 @@ typedef struct safetensors safetensors;
 
 /* Reads and checks the header. OTT_ERR_FORMAT names the file, the tensor and the problem. */
 ott_status safetensors_open(mem *account, const char *path, safetensors **out);
+/* Opens a GGUF file, so that its tensors are read by the same functions. Its general.* keys are metadata. */
+ott_status safetensors_open_gguf(mem *account, const char *path, safetensors **out);
+bool safetensors_is_gguf(const safetensors *f);
 void safetensors_close(safetensors *f); /* NULL is allowed */
 const char *safetensors_path(const safetensors *f);
 /* Tensors in the order of their data. Entries are valid until safetensors_close. */

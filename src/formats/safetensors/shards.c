@@ -84,7 +84,8 @@ out:
 static ott_status open_header(shards *s, shard_file *f) {
     const char *path;
     TRY(arena_printf(s->texts, &path, "%s%s", s->folder, f->name));
-    ott_status status = safetensors_open(s->account, path, &f->header);
+    ott_status status = file_is_gguf(path) ? safetensors_open_gguf(s->account, path, &f->header)
+                                           : safetensors_open(s->account, path, &f->header);
     if (status == OTT_ERR_NOT_FOUND && s->index)
         return status_fail(status, "%s: is missing, though %s names it: an unfinished download?", path,
                            s->index);
@@ -326,7 +327,8 @@ ott_status shards_expect(const shards *s, const char *name, int rank, const int6
         return safetensors_nearest_fail(&nearest, s->path);
     }
     const safetensors *f = s->files[t->file].header;
-    if (t->entry->dtype == OTT_DTYPE_COUNT || !dtype_is_high_precision(t->entry->dtype))
+    bool is_value = t->entry->dtype != OTT_DTYPE_COUNT && dtype_is_high_precision(t->entry->dtype);
+    if (!is_value && !t->entry->packed)
         return status_fail(OTT_ERR_DTYPE, "%s: tensor '%s' is %s; F32, BF16 or F16 is expected",
                            safetensors_path(f), str_show(name).text, t->entry->format);
     return safetensors_check_shape(f, t->entry, rank, shape);
@@ -357,7 +359,32 @@ ott_status shards_read(shards *s, const shard_tensor *t, int64_t offset, int64_t
 
 bool shards_has_floats(const shard_tensor *t) {
     ott_dtype d = t->entry->dtype;
-    return d != OTT_DTYPE_COUNT && (dtype_is_high_precision(d) || dtype_is_fp8(d) || d == OTT_E8M0);
+    if (d == OTT_DTYPE_COUNT) return t->entry->packed;
+    return dtype_is_high_precision(d) || dtype_is_fp8(d) || d == OTT_E8M0;
+}
+
+bool shards_are_gguf(const shards *s) {
+    return s->file_count == 1 && safetensors_is_gguf(s->files[0].header);
+}
+
+/* Decodes the blocks that contain elements [first, first + count). */
+static ott_status read_packed(shards *s, const shard_tensor *t, int64_t first, int64_t count, float *out) {
+    enum { BLOCKS = 64 };
+    const gguf_format *f = t->entry->packed;
+    uint8_t piece[BLOCKS * GGUF_BLOCK_BYTES_MOST];
+    float values[GGUF_BLOCK_MOST];
+    int64_t last = first + count, end = (last + f->elements - 1) / f->elements;
+    for (int64_t at = first / f->elements, blocks; at < end; at += blocks) {
+        blocks = end - at < BLOCKS ? end - at : BLOCKS;
+        TRY(shards_read(s, t, at * f->bytes, blocks * f->bytes, piece));
+        for (int64_t i = 0; i < blocks; i++) {
+            int64_t begin = (at + i) * f->elements, from = begin > first ? begin : first,
+                    to = begin + f->elements < last ? begin + f->elements : last;
+            f->decode(piece + i * f->bytes, values);
+            memcpy(out + (from - first), values + (from - begin), (size_t)(to - from) * sizeof *out);
+        }
+    }
+    return OTT_OK;
 }
 
 /* Decodes codes of format d to floats. The codes are at the end of the array values[count], and the floats
@@ -389,6 +416,7 @@ ott_status shards_read_floats(shards *s, const shard_tensor *t, int64_t first, i
                            "%s: tensor '%s': %" PRId64 " elements were requested at element %" PRId64
                            " of %" PRId64,
                            s->path, str_show(e->name).text, count, first, elements);
+    if (e->packed) return count > 0 ? read_packed(s, t, first, count, out) : OTT_OK;
     int64_t size = dtype_bytes(e->dtype);
     TRY(shards_read(s, t, first * size, count * size, (char *)out + count * (4 - size)));
     if (e->dtype != OTT_F32) decode_in_place(out, count, e->dtype);

@@ -1,5 +1,5 @@
-/* formats/safetensors/shards: a model's weights in Hugging Face layout: model.safetensors, or several shards
-   with model.safetensors.index.json. The reader checks all headers against the index, and keeps only a few
+/* formats/safetensors/shards: a model's weights: model.safetensors, or several shards with
+   model.safetensors.index.json, or a GGUF file. The reader checks all headers against the index, and keeps only a few
    files open. Tensors are read in pieces, so any model needs only a small buffer. */
 #ifndef FORMATS_SAFETENSORS_SHARDS_H
 #define FORMATS_SAFETENSORS_SHARDS_H
@@ -20,7 +20,7 @@ typedef struct shard_tensor {
 
 typedef struct shards shards; /* not thread-safe */
 
-/* Opens a folder, an index (*.index.json) or one safetensors file. Errors name the file, the tensor and the
+/* Opens a folder, an index (*.index.json), one safetensors file or one GGUF file. Errors name the file, the tensor and the
    problem: OTT_ERR_NOT_FOUND (no weights, or a missing shard), OTT_ERR_FORMAT (a damaged file; index and
    shards disagree; a folder with both a single file and an index). */
 ott_status shards_open(mem *account, const char *path, shards **out);
@@ -34,13 +34,14 @@ const char *shards_file_name(const shards *s, int64_t file); /* name without the
 int64_t shards_count(const shards *s);
 const shard_tensor *shards_at(const shards *s, int64_t index);
 const shard_tensor *shards_find(const shards *s, const char *name); /* NULL if `name` is missing */
-/* Finds a weight and checks that it is F32, BF16 or F16 and has this shape. OTT_ERR_NOT_FOUND (with the
+bool shards_are_gguf(const shards *s); /* true: tensors have GGUF's names and shapes */
+/* Finds a weight and checks that it is F32, BF16, F16 or a GGUF block format, and has this shape. OTT_ERR_NOT_FOUND (with the
    nearest name), OTT_ERR_SHAPE, OTT_ERR_DTYPE. */
 ott_status shards_expect(const shards *s, const char *name, int rank, const int64_t *shape,
                          const shard_tensor **out);
 /* Reads bytes [offset, offset + bytes) of a tensor as stored. */
 ott_status shards_read(shards *s, const shard_tensor *t, int64_t offset, int64_t bytes, void *out);
-/* True if shards_read_floats can read the tensor's format: F32, BF16, F16, FP8 or E8M0. */
+/* True if shards_read_floats can read the tensor's format: F32, BF16, F16, FP8, E8M0, or GGUF's. */
 bool shards_has_floats(const shard_tensor *t);
 /* Reads elements [first, first + count) in row-major order as fp32; FP8 codes are decoded without scales.
    Needs no memory beyond out[count]. */

@@ -1,5 +1,5 @@
-/* formats/gguf_write: encodes metadata, the header and Q8_0 blocks. */
-#include "formats/gguf_write.h"
+/* formats/gguf/gguf_write: encodes metadata, the header and Q8_0 blocks. */
+#include "formats/gguf/gguf_write.h"
 #include "base/file/file.h"
 #include "fp8/cast.h"
 #include <inttypes.h>
