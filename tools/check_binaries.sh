@@ -3,7 +3,8 @@
 # folder:
 # - RUNPATH has no empty or relative element, which the dynamic linker would read as the current folder;
 # - the program and libottava.so need only the C and C++ libraries and the parsers of files;
-# - with --hardened (release builds): full RELRO, position independent, with stack protector and FORTIFY.
+# - with --hardened (release builds): full RELRO, position independent, with stack protector and FORTIFY, and
+#   no executable stack.
 #
 #   tools/check_binaries.sh [--hardened] FOLDER
 set -eu
@@ -19,13 +20,14 @@ fail() {
 check_hardened() {
     readelf -lW "$1" | grep -q GNU_RELRO || fail "$1: has no RELRO segment"
     readelf -dW "$1" | grep -q 'FLAGS.*NOW' || fail "$1: binds symbols late, so its RELRO is partial"
+    readelf -lW "$1" | grep -q 'GNU_STACK.* RW ' || fail "$1: has an executable stack"
     readelf -hW "$1" | grep -q 'Type:.*DYN' || fail "$1: is not position independent"
     readelf -W --dyn-syms "$1" | grep -q '__stack_chk_fail' || fail "$1: has no stack protector"
     readelf -W --dyn-syms "$1" | grep -q '__[a-z]*printf_chk' || fail "$1: was not built with FORTIFY"
 }
 
 system='ld-linux.*|libc|libm|libdl|libpthread|libstdc\+\+|libgcc_s|libasan|libubsan|libtsan'
-parsers='libjansson|libyaml-0|libpcre2-8|libutf8proc|libtomlplusplus'
+parsers='libjansson|libyaml-0|libpcre2-8|libutf8proc'
 check_needed() {
     readelf -dW "$1" | sed -n 's/.*(NEEDED).*\[\(.*\)\]$/\1/p' |
         grep -vE "^($system|$parsers)(-[0-9.]+)?\.so" |
