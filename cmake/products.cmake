@@ -15,8 +15,8 @@ set_target_properties(ottava PROPERTIES VERSION ${PROJECT_VERSION} SOVERSION 0 L
 
 # libottava.a, for programs that link `pkg-config --static --libs ottava`. It has one object with all levels of
 # the library, in which only the names ott_* are global: no other name can collide with a program's own.
-set(library_levels api ${api_uses})
-list(REMOVE_DUPLICATES library_levels)
+set(library_levels ${OTTAVA_LEVELS})
+list(REMOVE_ITEM library_levels bench plan)
 set(archives ${library_levels})
 list(TRANSFORM archives REPLACE "(.+)" "$<TARGET_FILE:ottava_\\1>")
 if(NOT OTTAVA_SANITIZE)

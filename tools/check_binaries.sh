@@ -34,7 +34,7 @@ check_needed() {
         while read -r name; do fail "$1: needs $name"; done
 }
 
-files=$(find "$folder" -path "$folder/tests" -prune -o -type f \( -name ottava -o -name 'libottava*.so*' \) \
+files=$(find "$folder" \( -path "$folder/tests" -o -name bash-completion \) -prune -o -type f \( -name ottava -o -name 'libottava*.so*' \) \
     -print)
 [ -n "$files" ] || fail "$folder has neither the program nor the library"
 for file in $files; do
