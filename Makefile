@@ -8,6 +8,7 @@
 #   make cuda       the CUDA backend, and its tests on the CPU (needs the CUDA toolkit)
 #   make install    into PREFIX (/usr/local), below DESTDIR if given
 #   make uninstall  removes the files of `make install`, with the same PREFIX and DESTDIR
+#   make package    Debian packages, in build/package
 #   make format     formats the source
 #   make clean      removes build/ (not runs/)
 
@@ -23,7 +24,7 @@ compile = cmake --build --preset release --parallel $(JOBS)
 # The installed files, one a line.
 installed = build/release/installed$(subst /,-,$(abspath $(PREFIX))).txt
 
-.PHONY: build test demo cuda bench install uninstall format clean
+.PHONY: build test demo cuda bench install uninstall package format clean
 
 build:
 	@$(SETUP) build
@@ -58,6 +59,10 @@ install: build
 uninstall:
 	@tools/uninstall.sh $(installed) $(PREFIX)
 	@[ -n "$(DESTDIR)" ] || ldconfig 2>/dev/null || true
+
+package: build
+	cpack --config build/release/CPackConfig.cmake -B build/package
+	@[ ! -x tools/make_wheel.sh ] || tools/make_wheel.sh
 
 format:
 	find src cli include tests examples bench -name '*.[ch]' -o -name '*.cpp' -o -name '*.cu' | xargs $(CLANG_FORMAT) -i
