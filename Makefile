@@ -8,7 +8,8 @@
 #   make cuda       the CUDA backend, and its tests on the CPU (needs the CUDA toolkit)
 #   make install    into PREFIX (/usr/local), below DESTDIR if given
 #   make uninstall  removes the files of `make install`, with the same PREFIX and DESTDIR
-#   make package    Debian packages, in build/package
+#   make deb        Debian packages, in build/package
+#   make package    the same, and a Python wheel
 #   make format     formats the source
 #   make clean      removes build/ (not runs/)
 
@@ -24,7 +25,7 @@ compile = cmake --build --preset release --parallel $(JOBS)
 # The installed files, one a line.
 installed = build/release/installed$(subst /,-,$(abspath $(PREFIX))).txt
 
-.PHONY: build test demo cuda bench install uninstall package format clean
+.PHONY: build test demo cuda bench install uninstall deb package format clean
 
 build:
 	@$(SETUP) build
@@ -60,8 +61,10 @@ uninstall:
 	@tools/uninstall.sh $(installed) $(PREFIX)
 	@[ -n "$(DESTDIR)" ] || ldconfig 2>/dev/null || true
 
-package: build
+deb: build
 	cpack --config build/release/CPackConfig.cmake -B build/package
+
+package: deb
 	@[ ! -x tools/make_wheel.sh ] || tools/make_wheel.sh
 
 format:

@@ -20,7 +20,7 @@ fail() {
 check_hardened() {
     readelf -lW "$1" | grep -q GNU_RELRO || fail "$1: has no RELRO segment"
     readelf -dW "$1" | grep -q 'FLAGS.*NOW' || fail "$1: binds symbols late, so its RELRO is partial"
-    readelf -lW "$1" | grep -q 'GNU_STACK.* RW ' || fail "$1: has an executable stack"
+    readelf -lW "$1" | grep -q 'GNU_STACK.* RW ' || fail "$1: GNU_STACK is executable"
     readelf -hW "$1" | grep -q 'Type:.*DYN' || fail "$1: is not position independent"
     readelf -W --dyn-syms "$1" | grep -q '__stack_chk_fail' || fail "$1: has no stack protector"
     readelf -W --dyn-syms "$1" | grep -q '__[a-z]*printf_chk' || fail "$1: was not built with FORTIFY"

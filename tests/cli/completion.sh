@@ -14,10 +14,10 @@ works "no completion of an unknown verb" "" completion words trian --
 fails "an unknown shell" 2 'no script for "ksh"|bash, zsh or fish' completion ksh
 
 # Every option of a help text is a candidate.
-for verb in $("$program" completion words "" | cut -f1 | grep -v -e -- -e help); do
+for verb in $("$program" completion words "" | awk -F'\t' '{ print $1 }' | grep -v -e -- -e help); do
     "$program" "$verb" --help | sed -n 's/^  \(--[^ ]*\).*/\1/p' | grep -v -x -e --section.key | sort -u >listed
     call completion words "$verb" -
-    cut -f1 out | sed 's/=$//' | sort -u >candidates
+    awk -F'\t' '{ print $1 }' out | sed 's/=$//' | sort -u >candidates
     refused=$("$program" "$verb" --help | grep -c -e '^      refused:' -e '^      controls PyTorch' -e \
         '^      has an effect only with')
     holds "all options of $verb are candidates" \
@@ -50,7 +50,7 @@ BASH
     }
     bash_gives "tokenize" ottava to
     bash_gives "report" ottava help rep
-    bash_gives "--format=" ottava export --form
+    bash_gives "--granularity=" ottava export --gran
     bash_gives "hf hf-fp8" ottava export --format = hf
     bash_gives "hf hf-fp8" ottava export --format hf
     bash_gives "bf16 fp32 fp16" ottava export x --dtype =
@@ -71,11 +71,11 @@ fi
 if command -v fish >/dev/null; then
     # fish_gives RESULT LINE: the candidates for the end of the line must be RESULT.
     fish_gives() {
-        HOME=$PWD fish -c "ottava completion fish | source; complete -C '$2'" 2>&1 | cut -f1 | tr '\n' ' ' >out
+        HOME=$PWD fish -c "ottava completion fish | source; complete -C '$2'" 2>&1 | awk -F'\t' '{ print $1 }' | tr '\n' ' ' >out
         shown=/dev/null report "fish: $2" "$([ "$(cat out)" = "$1" ] || echo "\"$(cat out)\" instead of \"$1\"")"
     }
     fish_gives "tokenize " "ottava to"
-    fish_gives "--format= " "ottava export --form"
+    fish_gives "--granularity= " "ottava export --gran"
     fish_gives "--format=hf --format=hf-fp8 " "ottava export --format=hf"
     fish_gives "--float8.recipe_name= " "ottava train a.toml --float8.recipe_n"
 else

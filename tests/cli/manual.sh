@@ -5,7 +5,7 @@
 
 root=$(cd "$(dirname "$0")/../.." && pwd)
 holds "make_man.sh writes pages" "$root/tools/make_man.sh" "$program" man
-verbs=$("$program" completion words "" | cut -f1 | grep -v -e -- -e help)
+verbs=$("$program" completion words "" | awk -F'\t' '{ print $1 }' | grep -v -e -- -e help)
 for verb in "" $verbs; do
     page=man/ottava${verb:+-$verb}.1
     holds "$page exists" test -s "$page"
