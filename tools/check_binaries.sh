@@ -3,8 +3,8 @@
 # folder:
 # - RUNPATH has no empty or relative element, which the dynamic linker would read as the current folder;
 # - the program and libottava.so need only the C and C++ libraries and the parsers of files;
-# - with --hardened (release builds): full RELRO, position independent, with stack protector and FORTIFY, and
-#   no executable stack.
+# - with --hardened (release builds): full RELRO, position independent, with stack protector and FORTIFY,
+#   no memory that is writable and executable.
 #
 #   tools/check_binaries.sh [--hardened] FOLDER
 set -eu
@@ -20,7 +20,7 @@ fail() {
 check_hardened() {
     readelf -lW "$1" | grep -q GNU_RELRO || fail "$1: has no RELRO segment"
     readelf -dW "$1" | grep -q 'FLAGS.*NOW' || fail "$1: binds symbols late, so its RELRO is partial"
-    readelf -lW "$1" | grep -q 'GNU_STACK.* RW ' || fail "$1: GNU_STACK is executable"
+    ! readelf -lW "$1" | grep -q ' RWE ' || fail "$1: has a segment that is writable and executable"
     readelf -hW "$1" | grep -q 'Type:.*DYN' || fail "$1: is not position independent"
     readelf -W --dyn-syms "$1" | grep -q '__stack_chk_fail' || fail "$1: has no stack protector"
     readelf -W --dyn-syms "$1" | grep -q '__[a-z]*printf_chk' || fail "$1: was not built with FORTIFY"
