@@ -37,7 +37,8 @@ mountpoint -q "$system/dev" || mount --bind /dev "$system/dev"
 trap 'umount "$system/proc" "$system/dev"' EXIT
 
 inside 'apt-get update -q'
-inside 'apt-get purge -qy "libopenmpi*" "ottava*" >/dev/null 2>&1 || true'
+# An earlier check may have failed before it removed these.
+inside 'apt-get purge -qy --auto-remove $(dpkg-query -W -f "\${Package} " "*ottava*" "*openmpi*") >/dev/null 2>&1 || true'
 inside 'apt-get install -qy --no-install-recommends ./packages/ottava_*.deb'
 inside '! dpkg -l libopenmpi3 2>/dev/null | grep ^ii'
 inside 'ottava --version && ottava recipes | head -3'
@@ -61,6 +62,6 @@ inside 'apt-get install -qy --no-install-recommends ./packages/ottava-mpi_*.deb 
 inside 'cd /root && mpirun -np 2 --bind-to none ottava train /usr/share/ottava/configs/debug.toml \
     --train.max_steps=3 --run.dir=runs/two --train.threads=1 | tail -1'
 
-inside 'apt-get purge -qy ottava ottava-mpi >/dev/null'
+inside 'apt-get purge -qy --auto-remove ottava ottava-mpi openmpi-bin >/dev/null'
 inside 'left=$(find /usr /etc /var/lib/dpkg/info -name "*ottava*"); echo "$left"; [ -z "$left" ]'
 echo "the packages work on a fresh Debian $(cat "$system/etc/debian_version")"
