@@ -62,6 +62,7 @@ uninstall:
 	@[ -n "$(DESTDIR)" ] || ldconfig 2>/dev/null || true
 
 deb: build
+	@$(SETUP) deb
 	cpack --config build/release/CPackConfig.cmake -B build/package
 
 package: deb

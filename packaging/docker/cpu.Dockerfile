@@ -5,7 +5,7 @@
 FROM debian:12 AS build
 WORKDIR /src
 COPY tools/setup.sh tools/
-RUN apt-get update && tools/setup.sh build && apt-get install -y --no-install-recommends dpkg-dev file make
+RUN tools/setup.sh build deb
 COPY . .
 RUN make deb
 

@@ -5,7 +5,7 @@
 FROM nvidia/cuda:13.0.1-cudnn-devel-ubuntu24.04 AS build
 WORKDIR /src
 COPY tools/setup.sh tools/
-RUN apt-get update && tools/setup.sh build && apt-get install -y --no-install-recommends dpkg-dev file make
+RUN tools/setup.sh build deb
 COPY . .
 RUN make deb && cmake --preset cuda -DOTTAVA_TESTS=OFF && cmake --build build/release --target ottava_plugin
 
