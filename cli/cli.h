@@ -162,9 +162,9 @@ typedef struct command {
 #define HELP_TOKENIZER "folder or tokenizer.json, instead of the model's own"
 #define HELP_BASE      "folder of the base weights of a run with adapters, if they were moved"
 
-/* OPTIONS_CONTINUE: the verb continues. OPTIONS_COMPLETE is a special argc of a verb: argv has the previous and
-   the current word of a command line. The verb then only calls options_take, which prints the candidates for
-   the current word. Each line is a word, or a word, a tab and its meaning. */
+/* OPTIONS_CONTINUE: the verb continues. OPTIONS_COMPLETE is a special argc of a verb: argv has the previous
+   and the current word of a command line. The verb then only calls options_take, which prints the candidates
+   for the current word. Each line is a word, or a word, a tab and its meaning. */
 enum { OPTIONS_CONTINUE = -1, OPTIONS_COMPLETE = -2 };
 /* Prints the words of "gemm|gemv|FILE" that are not in capitals, one a line. */
 void options_print_words(output *out, const char *words);

@@ -1,4 +1,4 @@
-# The Debian packages that `make package` makes: ottava, with everything but the plugins, and ottava-mpi, with
+# The Debian packages that `make deb` makes: ottava, with everything but the plugins, and ottava-mpi, with
 # the plugin that needs Open MPI. dpkg-shlibdeps finds the packages of the linked libraries.
 set(CPACK_GENERATOR DEB)
 set(CPACK_PACKAGE_NAME ottava)

@@ -13,16 +13,18 @@ target_include_directories(ottava PUBLIC $<BUILD_INTERFACE:${PROJECT_SOURCE_DIR}
                                          $<INSTALL_INTERFACE:${CMAKE_INSTALL_INCLUDEDIR}>)
 set_target_properties(ottava PROPERTIES VERSION ${PROJECT_VERSION} SOVERSION 0 LINK_DEPENDS ${exports})
 
-# libottava.a, for programs that link `pkg-config --static --libs ottava`. It has one object with all levels of
-# the library, in which only the names ott_* are global: no other name can collide with a program's own. A group
-# of C++ templates with local names would replace another library's equal group, so there are no groups.
+# libottava.a, for programs that link `pkg-config --static --libs ottava`. It has one object with all levels
+# of the library. Only the names ott_* are global in it: no other name can collide with a program's own. The
+# linker would keep only one of several equal groups of C++ templates, so an object with local names must have
+# no groups.
 set(library_levels ${OTTAVA_LEVELS})
 list(REMOVE_ITEM library_levels bench plan)
 set(archives ${library_levels})
 list(TRANSFORM archives REPLACE "(.+)" "$<TARGET_FILE:ottava_\\1>")
 if(NOT OTTAVA_SANITIZE)
   add_custom_command(OUTPUT libottava.a
-    COMMAND ${CMAKE_C_COMPILER} -r -nostdlib -Wl,--force-group-allocation -o ottava.o -Wl,--whole-archive ${archives}
+    COMMAND ${CMAKE_C_COMPILER} -r -nostdlib -Wl,--force-group-allocation -o ottava.o
+            -Wl,--whole-archive ${archives}
     COMMAND ${CMAKE_OBJCOPY} --wildcard --keep-global-symbol=ott_* ottava.o
     COMMAND ${CMAKE_COMMAND} -E rm -f libottava.a
     COMMAND ${CMAKE_AR} rcs libottava.a ottava.o

@@ -34,8 +34,8 @@ check_needed() {
         while read -r name; do fail "$1: needs $name"; done
 }
 
-files=$(find "$folder" \( -path "$folder/tests" -o -name bash-completion \) -prune -o -type f \( -name ottava -o -name 'libottava*.so*' \) \
-    -print)
+files=$(find "$folder" \( -path "$folder/tests" -o -name bash-completion \) -prune -o \
+    -type f \( -name ottava -o -name 'libottava*.so*' \) -print)
 [ -n "$files" ] || fail "$folder has neither the program nor the library"
 for file in $files; do
     path=$(readelf -dW "$file" | sed -n 's/.*(R[UN]*PATH).*\[\(.*\)\]$/\1:/p') # a colon ends each element

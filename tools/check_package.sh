@@ -1,7 +1,7 @@
 #!/bin/sh
-# Checks the packages of `make package` on a fresh Debian 12: apt installs them, the program trains, the manual
-# page and the completion work, programs link the library, apt removes everything. Needs root, debootstrap and
-# the network. debootstrap makes the system in FOLDER, which is kept: a second check takes a minute.
+# Checks the packages of `make deb` on a fresh Debian 12: apt installs them, the program trains, the manual
+# pages and the completion work, programs link the library, apt removes everything. Needs root, debootstrap
+# and the network. debootstrap makes the system in FOLDER. The system is kept, so a second check takes a minute.
 #
 #   tools/check_package.sh [FOLDER]          default: build/debian
 set -eu
@@ -22,7 +22,7 @@ inside() {
 }
 
 [ "$(id -u)" = 0 ] || fail "only root can make a system"
-ls build/package/ottava_*.deb >/dev/null || fail "there is no package: run make package"
+ls build/package/ottava_*.deb >/dev/null || fail "there is no package: run make deb"
 if [ ! -x "$system/usr/bin/apt-get" ]; then
     debootstrap --variant=minbase bookworm "$system" "${MIRROR:-http://deb.debian.org/debian}"
 fi
@@ -38,7 +38,8 @@ trap 'umount "$system/proc" "$system/dev"' EXIT
 
 inside 'apt-get update -q'
 # An earlier check may have failed before it removed these.
-inside 'apt-get purge -qy --auto-remove $(dpkg-query -W -f "\${Package} " "*ottava*" "*openmpi*") >/dev/null 2>&1 || true'
+inside 'apt-get purge -qy --auto-remove $(dpkg-query -W -f "\${Package} " "*ottava*" "*openmpi*") \
+    >/dev/null 2>&1 || true'
 inside 'apt-get install -qy --no-install-recommends ./packages/ottava_*.deb'
 inside '! dpkg -l libopenmpi3 2>/dev/null | grep ^ii'
 inside 'ottava --version && ottava recipes | head -3'

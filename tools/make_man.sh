@@ -1,6 +1,6 @@
 #!/bin/sh
-# Writes the manual pages ottava.1 and ottava-VERB.1 into FOLDER. Their text is what `ottava --help` and `ottava
-# VERB --help` print.
+# Writes the manual pages ottava.1 and ottava-VERB.1 into FOLDER. Their text is what `ottava --help` and
+# `ottava VERB --help` print.
 #
 #   tools/make_man.sh PROGRAM FOLDER
 set -eu

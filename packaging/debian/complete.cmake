@@ -1,4 +1,5 @@
-# CPack runs this before it packs the files: adds what Debian expects in a package, and removes what it does not.
+# CPack runs this before it packs the files. Adds files that Debian requires in a package, and removes files
+# that have another place there.
 string(TIMESTAMP date "%a, %d %b %Y %H:%M:%S +0000" UTC)
 foreach(package ottava ottava-mpi)
   string(REPLACE "ottava-mpi" "mpi" component ${package})

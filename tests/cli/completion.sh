@@ -15,7 +15,8 @@ fails "an unknown shell" 2 'no script for "ksh"|bash, zsh or fish' completion ks
 
 # Every option of a help text is a candidate.
 for verb in $("$program" completion words "" | awk -F'\t' '{ print $1 }' | grep -v -e -- -e help); do
-    "$program" "$verb" --help | sed -n 's/^  \(--[^ ]*\).*/\1/p' | grep -v -x -e --section.key | sort -u >listed
+    "$program" "$verb" --help | sed -n 's/^  \(--[^ ]*\).*/\1/p' | grep -vx -e --section.key |
+        sort -u >listed
     call completion words "$verb" -
     awk -F'\t' '{ print $1 }' out | sed 's/=$//' | sort -u >candidates
     refused=$("$program" "$verb" --help | grep -c -e '^      refused:' -e '^      controls PyTorch' -e \
@@ -46,7 +47,9 @@ BASH
         result=$1
         shift
         call=$(bash ask.bash "$@" 2>&1)
-        shown=/dev/null report "bash: $*" "$([ "$call" = "$result" ] || echo "\"$call\" instead of \"$result\"")"
+        trouble=
+        [ "$call" = "$result" ] || trouble="\"$call\" instead of \"$result\""
+        shown=/dev/null report "bash: $*" "$trouble"
     }
     bash_gives "tokenize" ottava to
     bash_gives "report" ottava help rep
@@ -71,8 +74,11 @@ fi
 if command -v fish >/dev/null; then
     # fish_gives RESULT LINE: the candidates for the end of the line must be RESULT.
     fish_gives() {
-        HOME=$PWD fish -c "ottava completion fish | source; complete -C '$2'" 2>&1 | awk -F'\t' '{ print $1 }' | tr '\n' ' ' >out
-        shown=/dev/null report "fish: $2" "$([ "$(cat out)" = "$1" ] || echo "\"$(cat out)\" instead of \"$1\"")"
+        call=$(HOME=$PWD fish -c "ottava completion fish | source; complete -C '$2'" 2>&1 |
+            awk -F'\t' '{ printf "%s ", $1 }')
+        trouble=
+        [ "$call" = "$1" ] || trouble="\"$call\" instead of \"$1\""
+        shown=/dev/null report "fish: $2" "$trouble"
     }
     fish_gives "tokenize " "ottava to"
     fish_gives "--granularity= " "ottava export --gran"

@@ -19,7 +19,9 @@ for verb in "" $verbs; do
     fi
 done
 holds "the main page names every verb" sh -c \
-    'for verb; do grep -q "^.fB$verb.fP\$" man/ottava.1 && grep -q "ottava.-$verb(1)" man/ottava.1 || exit 1; done' \
+    'for verb; do
+        grep -q "^.fB$verb.fP\$" man/ottava.1 && grep -q "ottava.-$verb(1)" man/ottava.1 || exit 1
+    done' \
     sh $verbs
 command -v groff >/dev/null || echo "SKIPPED: groff is missing: the pages' format is not checked"
 finish
