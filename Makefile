@@ -9,6 +9,8 @@
 #   make cuda       the CUDA backend, and its tests on the CPU (needs the CUDA toolkit)
 #   make install    into PREFIX (/usr/local), below DESTDIR if given
 #   make uninstall  removes the files of `make install`, with the same PREFIX and DESTDIR
+#   make deb        Debian packages, in build/package
+#   make package    the same, and a Python wheel
 #   make format     formats the source
 #   make clean      removes build/ (not runs/)
 
@@ -24,7 +26,7 @@ compile = cmake --build --preset release --parallel $(JOBS)
 # The installed files, one a line.
 installed = build/release/installed$(subst /,-,$(abspath $(PREFIX))).txt
 
-.PHONY: build test demo cuda docs bench install uninstall format clean
+.PHONY: build test demo cuda docs bench install uninstall deb package format clean
 
 build:
 	@$(SETUP) build
@@ -66,6 +68,13 @@ install: build
 uninstall:
 	@tools/uninstall.sh $(installed) $(PREFIX)
 	@[ -n "$(DESTDIR)" ] || ldconfig 2>/dev/null || true
+
+deb: build
+	@$(SETUP) deb
+	cpack --config build/release/CPackConfig.cmake -B build/package
+
+package: deb
+	@[ ! -x tools/make_wheel.sh ] || tools/make_wheel.sh
 
 format:
 	find src cli include tests examples bench -name '*.[ch]' -o -name '*.cpp' -o -name '*.cu' | xargs $(CLANG_FORMAT) -i

@@ -24,12 +24,12 @@ int verb_bench(int argc, char **argv) {
     bench_options o;
     bench_options_init(&o);
     const option options[] = {
-        {"--device", "NAME", OPTION_TEXT, &o.device, HELP_DEVICE},
+        {"--device", "cpu|cuda|cuda:1|auto", OPTION_TEXT, &o.device, HELP_DEVICE},
         {"--threads", "N", OPTION_INT, &o.threads, HELP_THREADS},
         {"--repeats", "N", OPTION_INT, &o.repeats,
          "measurements per benchmark, interleaved; the median is reported (5)"},
-        {"--shapes", "NAME", OPTION_TEXT, &o.shapes,
-         "gemm, gemv, quantize, norm: small, square, llama-1b, llama-8b, tiny, or M,K,N of products (small)"},
+        {"--shapes", "small|square|llama-1b|llama-8b|tiny|M,K,N", OPTION_TEXT, &o.shapes,
+         "gemm, gemv, quantize, norm: sizes of the matrix products (small)"},
         {"--preset", "NAME", OPTION_TEXT, &o.preset, "step, generate: the model (step: 42M; generate: 124M)"},
         {"--precision", "A,B", OPTION_TEXT, &o.precision,
          "step, generate: precisions to compare: fp8, bf16, fp32 (fp8,bf16); products: one of them"},
@@ -44,7 +44,8 @@ int verb_bench(int argc, char **argv) {
                        .about = about,
                        COMMAND_OPTIONS(options),
                        .operand = "BENCHMARK",
-                       .operands_most = 2};
+                       .operands_most = 2,
+                       .words = "gemm|gemv|quantize|attention|norm|optimizer|products|step|generate|load"};
     int operands, code = options_take(&c, argc, argv, &operands);
     if (code != OPTIONS_CONTINUE) return code;
     o.what = argv[0];

@@ -29,6 +29,7 @@ int verb_bench(int argc, char **argv);
 int verb_pull(int argc, char **argv);
 int verb_recipes(int argc, char **argv);
 int verb_doctor(int argc, char **argv);
+int verb_completion(int argc, char **argv);
 
 /* ---- errors (output.c) ---- */
 
@@ -140,8 +141,10 @@ typedef struct option_texts {
    option_texts, depending on the type. The caller first stores the default in *to, and options_take then
    stores the value there. */
 typedef struct option {
-    const char *name;  /* name of the option, "--max-tokens" */
-    const char *value; /* name of the value in the help, "N"; NULL: the option is a flag */
+    const char *name; /* name of the option, "--max-tokens" */
+    /* The value in the help, "N". Words that the option takes are separated by |, "cpu|cuda|auto"; a word in
+       capitals is the name of further values. NULL: the option is a flag. */
+    const char *value;
     option_type type;
     void *to;
     const char *help;
@@ -156,6 +159,7 @@ typedef struct command {
     const char *operand;    /* name of the operand, "RUN_DIR" */
     int operands_most;      /* maximum number of operands; the minimum is 1. 0: no operand is allowed */
     bool operand_optional;  /* the minimum number of operands is 0 */
+    const char *words;      /* words that the first operand may be, "gemm|gemv"; NULL: any text */
     bool operand_is_model;  /* operands are handled as OPTION_MODEL */
     option_texts *settings; /* receives --section.key=value, for the library; NULL: not allowed */
 } command;
@@ -169,10 +173,18 @@ typedef struct command {
 #define HELP_PRECISION                                                                                       \
     "trained (as in training; bf16 for a folder), fp32, bf16, fp16, fp8, or a recipe: tensorwise, "          \
     "rowwise, ... (trained)"
+#define PRECISIONS     "trained|fp32|bf16|fp16|fp8|tensorwise|rowwise|RECIPE"
 #define HELP_TOKENIZER "folder or tokenizer.json, instead of the model's own"
 #define HELP_BASE      "folder of the base weights of a run with adapters, if they were moved"
 
-enum { OPTIONS_CONTINUE = -1 };
+/* OPTIONS_CONTINUE: the verb continues. OPTIONS_COMPLETE is a special argc of a verb: argv has the previous
+   and the current word of a command line. The verb then only calls options_take, which prints the candidates
+   for the current word. Each line is a word, or a word, a tab and its meaning. */
+enum { OPTIONS_CONTINUE = -1, OPTIONS_COMPLETE = -2 };
+/* Prints the words of "gemm|gemv|FILE" that are not in capitals, one a line. */
+void options_print_words(output *out, const char *words);
+/* Prints the candidates for the last of the `count` words after "ottava" (main.c). */
+int cli_complete(int count, char **words);
 
 /* Reads the options (--name=value or --name value; "--" ends them) and moves the operands to the front of
    argv. *operands: number of operands. Downloads models that the arguments name. Returns OPTIONS_CONTINUE, or

@@ -246,19 +246,19 @@ int verb_eval(int argc, char **argv) {
     ott_eval_options *o = &r.options;
     ott_eval_options_init(o);
     const option options[] = {
-        {"--task", "TASK", OPTION_TEXT, &r.task, "hellaswag, or perplexity"},
+        {"--task", "hellaswag|perplexity", OPTION_TEXT, &r.task, "what to measure"},
         {"--data", "FILE", OPTION_TEXT, &o->data, "rows of HellaSwag; text, JSONL, or tokens (.bin, .npy)"},
         {"--against", "MODEL", OPTION_MODEL, &o->against,
          "compare the predictions with those of this model; exit code 1: a result misses its limit"},
-        {"--precision", "P", OPTION_TEXT, &o->precision, HELP_PRECISION},
-        {"--against-precision", "P", OPTION_TEXT, &o->against_precision,
+        {"--precision", PRECISIONS, OPTION_TEXT, &o->precision, HELP_PRECISION},
+        {"--against-precision", PRECISIONS, OPTION_TEXT, &o->against_precision,
          "the same for the model of --against (trained)"},
         {"--filter", "NAME", OPTION_TEXTS, &r.filter,
          "layers with this text in their name stay in high precision; may be given several times"},
         {"--limit", "N", OPTION_INT64, &o->limit, "maximum number of rows or windows; 0: all (0)"},
         {"--seq-len", "N", OPTION_INT64, &o->seq_len,
          "context length in tokens; 0: train.seq_len of the run, or 2048 for a folder (0)"},
-        {"--form", "F", OPTION_TEXT, &r.forms,
+        {"--form", "lm-eval|llm.c|both", OPTION_TEXT, &r.forms,
          "HellaSwag format: lm-eval (acc, acc_norm), llm.c (acc_llmc), both (both)"},
         {"--logits", "FILE", OPTION_TEXT, &o->logits,
          "write the logits of the task perplexity to this safetensors file (docs/howto/evaluation.md)"},
@@ -269,7 +269,7 @@ int verb_eval(int argc, char **argv) {
          "limit of --against: largest KL divergence of a token (0.01)"},
         {"--kl-mean", "X", OPTION_REAL, &o->kl_mean, "limit of --against: mean KL divergence (0.003)"},
         {"--cosine", "X", OPTION_REAL, &o->cosine, "limit of --against: cosine of all logits (0.999)"},
-        {"--device", "NAME", OPTION_TEXT, &o->device, HELP_DEVICE},
+        {"--device", "cpu|cuda|cuda:1|auto", OPTION_TEXT, &o->device, HELP_DEVICE},
         {"--threads", "N", OPTION_INT, &o->threads, HELP_THREADS},
         {"--json", NULL, OPTION_FLAG, &r.json, "one JSON object instead of a table"},
     };

@@ -65,19 +65,20 @@ int verb_export(int argc, char **argv) {
     ott_export_options_init(&w.options);
     const option options[] = {
         {"--out", "DIR", OPTION_TEXT, &w.out, "folder to write, new or empty; for gguf a new file"},
-        {"--format", "F", OPTION_TEXT, &w.format,
+        {"--format", "hf|hf-fp8|peft|gguf|gguf-q8_0", OPTION_TEXT, &w.format,
          "hf (default), hf-fp8: matrices of the blocks in E4M3, peft: the adapters alone, gguf: one file for "
          "llama.cpp, or gguf-q8_0: its matrices in Q8_0"},
-        {"--dtype", "T", OPTION_TEXT, &w.dtype, "weights of hf and gguf: bf16 (default), fp32 or fp16"},
-        {"--method", "M", OPTION_TEXT, &w.method,
+        {"--dtype", "bf16|fp32|fp16", OPTION_TEXT, &w.dtype,
+         "weights of hf and gguf: bf16 (default), fp32 or fp16"},
+        {"--method", "compressed-tensors|fp8", OPTION_TEXT, &w.method,
          "quantization method of the FP8 files: compressed-tensors (default) or fp8"},
-        {"--granularity", "G", OPTION_TEXT, &w.granularity,
+        {"--granularity", "channel|tensor|block|as-trained", OPTION_TEXT, &w.granularity,
          "which elements share a scale: channel (default), tensor, block (default of fp8) or as-trained"},
         {"--from", "HF_DIR", OPTION_MODEL, &w.options.from,
          "folder with tokenizer files and further keys of config.json (for gguf: the tokenizer), and with\n"
          "                           the frozen weights of a run with adapters; default: the run's "
          "model.hf_path"},
-        {"--device", "NAME", OPTION_TEXT, &w.options.device, HELP_DEVICE},
+        {"--device", "cpu|cuda|cuda:1|auto", OPTION_TEXT, &w.options.device, HELP_DEVICE},
     };
     const command c = {
         .name = "export",

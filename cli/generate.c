@@ -196,10 +196,10 @@ int verb_generate(int argc, char **argv) {
          "above 1: makes tokens that the text already has less likely (1)"},
         {"--stop", "TEXT", OPTION_TEXTS, &r.stop, "end before this text; may be given several times"},
         {"--seed", "N", OPTION_UINT64, &o->seed, "random seed: the same seed gives the same text (42)"},
-        {"--precision", "P", OPTION_TEXT, &o->precision_name, HELP_PRECISION},
+        {"--precision", PRECISIONS, OPTION_TEXT, &o->precision_name, HELP_PRECISION},
         {"--tokenizer", "PATH", OPTION_TOKENIZER, &o->tokenizer, HELP_TOKENIZER},
         {"--base", "HF_DIR", OPTION_MODEL, &o->base, HELP_BASE},
-        {"--device", "NAME", OPTION_TEXT, &o->device, HELP_DEVICE},
+        {"--device", "cpu|cuda|cuda:1|auto", OPTION_TEXT, &o->device, HELP_DEVICE},
         {"--threads", "N", OPTION_INT, &o->threads, HELP_THREADS},
     };
     const command c = {

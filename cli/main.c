@@ -24,6 +24,7 @@ static const verb verbs[] = {
     {"pull", verb_pull, "download a model or a dataset of the Hugging Face hub"},
     {"bench", verb_bench, "measure the speed of this machine"},
     {"recipes", verb_recipes, "list the FP8 recipes"},
+    {"completion", verb_completion, "print a script that lets a shell complete ottava's words"},
     {"doctor", verb_doctor, "check what this machine needs to train on a GPU"},
 };
 enum { VERBS = sizeof verbs / sizeof *verbs };
@@ -35,7 +36,7 @@ static int print_help(void) {
     output_text(&out, "Usage: ottava VERB [arguments]\n\n"
                       "Trains language models in 8-bit floating point.\n\nVerbs:\n");
     for (int i = 0; i < VERBS; i++) {
-        snprintf(line, sizeof line, "  %-10s %s", verbs[i].name, verbs[i].about);
+        snprintf(line, sizeof line, "  %-11s %s", verbs[i].name, verbs[i].about);
         output_line(&out, line);
     }
     output_text(
@@ -96,6 +97,20 @@ static int help_verb(int argc, char **argv) {
     if (!v) return fail_word(argv[0]);
     argv[0] = "--help";
     return v->run(argc, argv);
+}
+
+int cli_complete(int count, char **words) {
+    const verb *v = count > 1 ? find_verb(words[0]) : NULL;
+    if (v) return v->run(OPTIONS_COMPLETE, &words[count - 2]);
+    output out;
+    char line[160];
+    output_open(&out);
+    for (int i = 0; i < VERBS && (count == 1 || strcmp(words[0], "help") == 0); i++) {
+        snprintf(line, sizeof line, "%s\t%s", verbs[i].name, verbs[i].about);
+        output_line(&out, line);
+    }
+    if (count == 1) options_print_words(&out, "help|--help|--version");
+    return output_close(&out, CLI_DONE);
 }
 
 int main(int argc, char **argv) {

@@ -46,9 +46,10 @@ const char *options_nearest(const char *word, const char *const *words, int coun
 /* ---- help ---- */
 
 static void print_option(output *out, const option *o) {
-    char head[48], line[256];
-    snprintf(head, sizeof head, "%s%s%s", o->name, o->value ? " " : "", o->value ? o->value : "");
-    snprintf(line, sizeof line, "  %-24s %s", head, o->help);
+    char head[80], line[320];
+    int width = snprintf(head, sizeof head, "%s%s%s", o->name, o->value ? " " : "", o->value ? o->value : "");
+    snprintf(line, sizeof line, "  %-24s%s%s", head, width > 23 ? "\n                           " : " ",
+             o->help);
     output_line(out, line);
 }
 
@@ -69,6 +70,68 @@ static int print_command_help(const command *c) {
                                        "train.mixed_precision, ..."});
     print_option(&out, &(option){.name = "--help", .help = "this text"});
     return output_close(&out, CLI_DONE);
+}
+
+/* ---- completion ---- */
+
+void options_print_words(output *out, const char *words) {
+    for (size_t length; *words; words += length + (words[length] == '|')) {
+        length = strcspn(words, "|");
+        if (*words >= 'A' && *words <= 'Z') continue;
+        output_bytes(out, words, length);
+        output_bytes(out, "\n", 1);
+    }
+}
+
+static const option *find_option(const command *c, const char *text, size_t length) {
+    for (int i = 0; i < c->option_count; i++)
+        if (strlen(c->options[i].name) == length && strncmp(c->options[i].name, text, length) == 0)
+            return &c->options[i];
+    return NULL;
+}
+
+static void print_names(const command *c, output *out) {
+    char line[256];
+    for (int i = 0; i < c->option_count; i++) {
+        const option *o = &c->options[i];
+        snprintf(line, sizeof line, "%s%s\t%.*s", o->name, o->value ? "=" : "", (int)strcspn(o->help, "\n"),
+                 o->help);
+        output_line(out, line);
+    }
+    output_line(out, "--help");
+}
+
+typedef struct unfinished {
+    const command *c;
+    char option[256]; /* the option to complete, "--format=hf"; the value may come from the next word */
+} unfinished;
+
+static int print_candidates(ott_context *context, output *out, void *user) {
+    unfinished *u = user;
+    size_t length = strcspn(u->option, "=");
+    const option *o = find_option(u->c, u->option, length);
+    bool has_value = u->option[length];
+    if (o && o->value && has_value) options_print_words(out, o->value);
+    if (!has_value) print_names(u->c, out);
+    if (!o && u->c->settings) return cli_code(ott_config_complete(context, u->option, output_write, out));
+    return CLI_DONE;
+}
+
+static int complete(const command *c, const char *previous, const char *current) {
+    unfinished u = {.c = c};
+    const option *o = find_option(c, previous, strlen(previous));
+    bool takes = o ? o->value != NULL : c->settings && strncmp(previous, "--", 2) == 0;
+    if (takes && !strchr(previous, '='))
+        snprintf(u.option, sizeof u.option, "%s=", previous);
+    else if (current[0] == '-')
+        snprintf(u.option, sizeof u.option, "%s", current);
+    else {
+        output out;
+        output_open(&out);
+        if (c->words) options_print_words(&out, c->words);
+        return output_close(&out, CLI_DONE);
+    }
+    return cli_run(OTT_LOG_ERROR, print_candidates, &u);
 }
 
 /* ---- values ---- */
@@ -135,13 +198,6 @@ static int take_value(const command *c, const option *o, const char *value) {
 }
 
 /* ---- the command line ---- */
-
-static const option *find_option(const command *c, const char *text, size_t length) {
-    for (int i = 0; i < c->option_count; i++)
-        if (strlen(c->options[i].name) == length && strncmp(c->options[i].name, text, length) == 0)
-            return &c->options[i];
-    return NULL;
-}
 
 static int fail_unknown_option(const command *c, const char *text, size_t length) {
     enum { MOST = 24 };
@@ -211,6 +267,7 @@ static int fetch_models(const command *c, int count, char **argv) {
 int options_take(const command *c, int argc, char **argv, int *operands) {
     bool options_end = false;
     *operands = 0;
+    if (argc == OPTIONS_COMPLETE) return complete(c, argv[0], argv[1]);
     for (int i = 0; i < argc; i++) {
         bool is_option = !options_end && argv[i][0] == '-' && argv[i][1];
         if (is_option && (strcmp(argv[i], "--help") == 0 || strcmp(argv[i], "-h") == 0))

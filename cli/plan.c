@@ -54,13 +54,15 @@ static int print_plan(ott_context *context, output *out, void *user) {
 }
 
 int verb_plan(int argc, char **argv) {
-    plan_request r = {.arguments = calloc((size_t)argc + 1, sizeof *r.arguments), .fits = true};
+    option_texts keys; /* only for completion and help: split_arguments takes the keys away */
+    plan_request r = {.arguments = calloc((size_t)(argc < 0 ? 0 : argc) + 1, sizeof *r.arguments),
+                      .fits = true};
     plan_options *o = &r.options;
     if (!r.arguments) return cli_error(CLI_FAILED, "plan: out of memory");
     plan_options_init(o);
     const option options[] = {
-        {"--device", "NAME", OPTION_TEXT, &o->device,
-         "cpu: this machine, measured; a100, h100, h100-500w, h200, b200: data-sheet values (cpu)"},
+        {"--device", "cpu|a100|h100|h100-500w|h200|b200", OPTION_TEXT, &o->device,
+         "cpu: this machine, measured; others: data-sheet values (cpu)"},
         {"--rates", "KEY=N,...", OPTION_TEXT, &o->rates,
          "replace values of the device: bf16_tflops, fp8_tflops, memory_gbs, link_gbs, gib, ..."},
         {"--ranks", "N", OPTION_INT64, &o->ranks, "processes, each with its own device (1)"},
@@ -71,8 +73,9 @@ int verb_plan(int argc, char **argv) {
     const command c = {.name = "plan",
                        .synopsis = "FILE [--section.key=value ...] [options]",
                        .about = about,
-                       COMMAND_OPTIONS(options)};
-    int operands, own = split_arguments(&c, argc, argv, r.arguments, &r.count);
+                       COMMAND_OPTIONS(options),
+                       .settings = &keys};
+    int operands, own = argc < 0 ? argc : split_arguments(&c, argc, argv, r.arguments, &r.count);
     int code = options_take(&c, own, argv, &operands);
     if (code == OPTIONS_CONTINUE) code = cli_run(OTT_LOG_WARNING, print_plan, &r);
     free(r.arguments);

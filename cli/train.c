@@ -137,10 +137,23 @@ static int run_training(training *t, int argc, char **argv) {
     return output_close(&t->out, code);
 }
 
+/* The configuration reads the arguments of train. This table has only the options that are no keys. */
+static int complete_train(char **argv) {
+    static const option options[] = {
+        {"--config", "FILE", OPTION_TEXT, NULL, "the configuration, a TOML or YAML file"},
+        {"--nproc-per-node", "N", OPTION_TEXT, NULL, "number of ranks to start on this machine"},
+    };
+    option_texts keys;
+    int operands;
+    return options_take(&(command){.name = "train", COMMAND_OPTIONS(options), .settings = &keys},
+                        OPTIONS_COMPLETE, argv, &operands);
+}
+
 int verb_train(int argc, char **argv) {
     training t = {0};
     ott_context_options options;
     const char *about;
+    if (argc == OPTIONS_COMPLETE) return complete_train(argv);
     output_open(&t.out);
     ott_context_options_init(&options);
     options.log = output_log;

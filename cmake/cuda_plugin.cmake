@@ -23,5 +23,5 @@ if(OTTAVA_NVCC)
   # The plugin is installed to lib, where the program searches it, whatever GNUInstallDirs calls this folder.
   # RUNPATH has the folder of this machine's cuBLASLt.
   set_target_properties(ottava_plugin PROPERTIES BUILD_WITH_INSTALL_RPATH ON INSTALL_RPATH_USE_LINK_PATH ON)
-  install(TARGETS ottava_plugin LIBRARY DESTINATION lib OPTIONAL)
+  install(TARGETS ottava_plugin LIBRARY DESTINATION lib COMPONENT cuda OPTIONAL)
 endif()

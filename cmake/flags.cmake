@@ -26,6 +26,8 @@ set(OTTAVA_HARDENED OFF)
 if(CMAKE_BUILD_TYPE STREQUAL "Release" AND NOT OTTAVA_SANITIZE)
   set(OTTAVA_HARDENED ON)
   add_link_options(LINKER:-z,relro LINKER:-z,now)
+  include(CheckPIESupported)
+  check_pie_supported() # links programs as position independent, whatever the compiler's default is
 endif()
 function(harden target)
   if(OTTAVA_HARDENED)

@@ -69,7 +69,11 @@ endforeach()
 
 target_link_libraries(ottava_base PUBLIC Threads::Threads PkgConfig::JANSSON m)
 if(TARGET ottava_config)
-  target_link_libraries(ottava_config PUBLIC PkgConfig::YAML PkgConfig::TOMLPLUSPLUS)
+  target_link_libraries(ottava_config PUBLIC PkgConfig::YAML)
+  # Only the headers of toml++ are used: Debian has no libtomlplusplus.a, which libottava.a would need.
+  target_include_directories(ottava_config SYSTEM PRIVATE ${TOMLPLUSPLUS_INCLUDE_DIRS})
+  # Unique symbols would stay global in libottava.a.
+  target_compile_options(ottava_config PRIVATE $<$<COMPILE_LANG_AND_ID:CXX,GNU>:-fno-gnu-unique>)
 endif()
 if(TARGET ottava_tokenizer)
   target_link_libraries(ottava_tokenizer PUBLIC PkgConfig::PCRE2 PkgConfig::UTF8PROC)

@@ -1,6 +1,6 @@
 #!/bin/sh
 # Checks that programs outside of the project build against the installed library and run: a small program and
-# every example. Each is built with pkg-config and with CMake.
+# every example. Each is built with pkg-config, for libottava.so and for libottava.a, and with CMake.
 #
 #   tools/check_install.sh BUILD_FOLDER
 set -eu
@@ -37,16 +37,20 @@ END
 
 export PKG_CONFIG_PATH="$libdir/pkgconfig"
 version=$(pkg-config --modversion ottava)
-mkdir by_pkg_config
+mkdir by_pkg_config by_archive
 for source in *.c; do
     # shellcheck disable=SC2046 # flags are words
     ${CC:-cc} "$source" $(pkg-config --cflags --libs ottava) -lm -o "by_pkg_config/${source%.c}"
+    # shellcheck disable=SC2046
+    ${CC:-cc} "$source" $(pkg-config --cflags --static --libs ottava | sed 's/-lottava/-l:libottava.a/') \
+        -o "by_archive/${source%.c}"
+    ! readelf -d "by_archive/${source%.c}" | grep libottava || exit 1
 done
 cmake -S . -B by_cmake -DCMAKE_PREFIX_PATH="$prefix" >cmake.log && cmake --build by_cmake >>cmake.log || {
     cat cmake.log >&2
     exit 1
 }
-for way in by_pkg_config by_cmake; do
+for way in by_pkg_config by_archive by_cmake; do
     for source in *.c; do
         program=$way/${source%.c}
         LD_LIBRARY_PATH=$libdir "./$program" >log 2>&1 || { cat log; echo "$program failed" >&2; exit 1; }

@@ -5,7 +5,7 @@
 # First it prints the packages and the commands. On Debian and Ubuntu it runs the commands with sudo if it is
 # not root; nothing else runs as root. `make ... SETUP=:` skips it.
 #
-#   tools/setup.sh [--names] [build] [test] [demo] [ci] [docs] [arm64]     (nothing named: build test demo)
+#   tools/setup.sh [--names] [build] [deb] [test] [demo] [ci] [docs] [arm64]     (nothing named: build test demo)
 #
 #   --names   only prints the names of the packages, one a line
 set -eu
@@ -26,6 +26,8 @@ build  libutf8proc-dev        utf8proc      Unicode forms, for tokenizers
 build  libcurl4-openssl-dev   curl          downloads models and datasets
 build  libssl-dev             openssl@3     checksums of downloads
 build  libopenmpi-dev         open-mpi      joins ranks
+deb    dpkg-dev               none          finds the packages that the Debian package needs
+deb    file                   none          finds the programs in it
 test   openmpi-bin            open-mpi      starts them (mpirun)
 test   libcmocka-dev          cmocka        the test library
 demo   bible-kjv              none          the text the demo trains on
@@ -54,7 +56,7 @@ groups=${*:-build test demo}
 wanted=''
 for group in $groups; do
     found=$(echo "$packages" | awk -v group="$group" '$1 == group { print $2 }')
-    [ -n "$found" ] || fail "unknown group '$group' (there are: build, test, demo, ci, docs, arm64)"
+    [ -n "$found" ] || fail "unknown group '$group' (there are: build, deb, test, demo, ci, docs, arm64)"
     wanted="$wanted $found"
 done
 if [ -n "$only_names" ]; then

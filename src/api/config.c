@@ -58,9 +58,15 @@ ott_status ott_config_get(const ott_config *configuration, const char *key, ott_
     return API_INSIDE(configuration->handle.context, show_key(configuration, key, write, user));
 }
 
-static ott_status write_help(ott_context *context, const char *what, ott_text_fn write, void *user) {
+static ott_status help_all(const char *unused, str *out) {
+    (void)unused;
+    return config_help(out);
+}
+
+static ott_status write_help(ott_context *context, ott_status (*help)(const char *what, str *out),
+                             const char *what, ott_text_fn write, void *user) {
     str text = {.account = context->account};
-    ott_status status = what ? config_help_about(what, &text) : config_help(&text);
+    ott_status status = help(what, &text);
     if (status == OTT_OK) status = api_write(&text, write, user);
     str_free(&text);
     return status;
@@ -69,11 +75,17 @@ static ott_status write_help(ott_context *context, const char *what, ott_text_fn
 ott_status ott_config_help(ott_context *context, ott_text_fn write, void *user) {
     API_REQUIRE(context);
     API_REQUIRE_CALL(write);
-    return write_help(context, NULL, write, user);
+    return write_help(context, help_all, NULL, write, user);
 }
 
 ott_status ott_config_help_about(ott_context *context, const char *what, ott_text_fn write, void *user) {
     API_REQUIRE_BOTH(context, what);
     API_REQUIRE_CALL(write);
-    return write_help(context, what, write, user);
+    return write_help(context, config_help_about, what, write, user);
+}
+
+ott_status ott_config_complete(ott_context *context, const char *word, ott_text_fn write, void *user) {
+    API_REQUIRE_BOTH(context, word);
+    API_REQUIRE_CALL(write);
+    return write_help(context, config_complete, word, write, user);
 }

@@ -7,7 +7,10 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/syscall.h>
 #include <unistd.h>
+
+enum { EXCHANGE = 2 }; /* RENAME_EXCHANGE. musl has neither this name nor renameat2 */
 
 /* True if `name` is the temporary file of a process that has ended: BASE.ottava-tmp-PID, maybe with "-" and a
    number after it. base NULL: any base. This process's own PID counts as ended: this process has not written
@@ -85,7 +88,7 @@ ott_status staging_open(mem *account, const char *goal, staging *out) {
 static ott_status replace_old(const staging *s) {
     char old[FILE_STAGING_NAME];
     const char *path = s->path.text, *goal = s->goal.text;
-    bool swapped = renameat2(AT_FDCWD, path, AT_FDCWD, goal, RENAME_EXCHANGE) == 0;
+    bool swapped = syscall(SYS_renameat2, AT_FDCWD, path, AT_FDCWD, goal, EXCHANGE) == 0;
     snprintf(old, sizeof old, swapped ? "%s" : "%s-0", path);
     if (swapped) {
         TRY(file_sync_parent(goal));

@@ -119,7 +119,11 @@ static int64_t packed_elements(const bench *b, const bench_product *p, ott_dtype
 /* Returns a number of elements that exceeds the last-level cache, so that runs read weights from memory. */
 static int64_t region_elements(const bench *b, const bench_shapes *s, ott_dtype d) {
     const int64_t least = INT64_C(64) << 20, most = INT64_C(640) << 20;
-    int64_t cache = sysconf(_SC_LEVEL3_CACHE_SIZE), wanted = cache / 4 * 5;
+#ifdef _SC_LEVEL3_CACHE_SIZE
+    int64_t wanted = sysconf(_SC_LEVEL3_CACHE_SIZE) / 4 * 5;
+#else
+    int64_t wanted = most; /* musl cannot report the size of the cache */
+#endif
     int64_t elements = size_max(least, wanted < most ? wanted : most) / dtype_bytes(d);
     for (int i = 0; i < s->products; i++)
         elements = size_max(elements, 2 * packed_elements(b, &s->product[i], d));

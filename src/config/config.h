@@ -118,6 +118,8 @@ ott_status config_write_toml(const config *cfg, str *out);
 ott_status config_help(str *out);
 /* Appends the help of one section ("float8") or key ("optimizer.lr"). The name may be another tool's. */
 ott_status config_help_about(const char *what, str *out);
+/* Appends the candidates with which a shell completes the option `word` (ott_config_complete). */
+ott_status config_complete(const char *word, str *out);
 /* Calls `callback` for each key that differs between a and b, with the values of a and b in TOML syntax. */
 typedef void (*config_difference)(void *user, const char *key, const char *value_a, const char *value_b);
 ott_status config_differences(const config *a, const config *b, config_difference callback, void *user);

@@ -69,6 +69,26 @@ ott_status config_help_about(const char *what, str *out) {
     return found ? str_finish(out) : unknown_fail("--help", what);
 }
 
+static void complete_value(const config_key *key, str *out) {
+    if (key->type == KEY_BOOL) str_append(out, "true\nfalse\n");
+    for (int i = 0; i < key->choice_count; i++) str_printf(out, "%s\n", key->choices[i].text);
+}
+
+ott_status config_complete(const char *word, str *out) {
+    int count;
+    const config_key *keys = table_keys(&count);
+    const char *equals = strchr(word, '=');
+    for (int i = 0; i < count; i++) {
+        size_t length = strlen(keys[i].path);
+        if (keys[i].state != STATE_BUILT) continue;
+        if (!equals)
+            str_printf(out, "--%s=\t%s\n", keys[i].path, keys[i].help);
+        else if ((size_t)(equals - word) == length + 2 && strncmp(word + 2, keys[i].path, length) == 0)
+            complete_value(&keys[i], out);
+    }
+    return str_finish(out);
+}
+
 ott_status config_help(str *out) {
     int key_count, section_count;
     const config_key *keys = table_keys(&key_count);

@@ -14,7 +14,9 @@ left() {
 make demo|trains for minutes; tests/cli/setup.sh tests its parts
 make test|runs this script
 make build|builds for minutes
+make deb|builds for minutes; tools/check_package.sh tests the packages
 make install|tests/cli/install.sh tests it
+docker build|needs Docker
 make cuda|builds for minutes, with the CUDA toolkit
 tools/gpu_check.sh OUT|needs a GPU
 tools/recipes.sh 500|trains for minutes

@@ -154,7 +154,7 @@ fails "channels in the method fp8" 2 "compressed-tensors" \
     export r --out=x --format=hf-fp8 --method=fp8 --granularity=channel
 fails "a method without FP8" 2 "--method works only with --format=hf-fp8" export r --out=x --method=fp8
 fails "fp32 with FP8" 2 "dtype = fp32|bf16" export r --out=x --format=hf-fp8 --dtype=fp32
-works "help of export" "Usage: ottava export RUN_DIR|--granularity G|compressed-tensors" export --help
+works "help of export" "Usage: ottava export RUN_DIR|--granularity channel|compressed-tensors" export --help
 
 # Simulates a full disk by a limit of the file size.
 small_files() {

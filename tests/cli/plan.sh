@@ -29,7 +29,7 @@ holds "the plan suggests settings" grep -q '^What would help most: ' out
 works "more memory in FP8 than in bf16" "more than bf16|MiB with float8.filter_fqns = \"output_head\"" \
     plan $model --model.vocab_size=128000 --device h100 --train.batch_size=8 --train.mixed_precision=fp8 \
     --train.activation_checkpointing=full
-works "help" "--ranks N|--sweep|--device NAME" plan --help
+works "help" "--ranks N|--sweep|--device cpu|a100" plan --help
 
 fails "an unknown device" 2 "--device \"h10\" is unknown|did you mean \"h100\"" plan $model --device h10
 fails "an unknown rate" 2 "bf16_tflops" plan $model --device h100 --rates speed=1

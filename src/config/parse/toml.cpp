@@ -7,9 +7,12 @@
 #include <cstring>
 #include <new>
 #include <string>
-#include <toml++/toml.h>
 #include <tuple>
 #include <vector>
+
+/* toml++ has assertions that fail for some malformed files. Without them it reports an error. */
+#define TOML_ASSERT(expression) static_assert(true)
+#include <toml++/toml.h>
 
 namespace {
 
