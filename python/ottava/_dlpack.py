@@ -57,7 +57,8 @@ def view(address, shape, strides, dtype, owner):
         size = itemsize + sum((n - 1) * step for n, step in zip(shape, strides))
     memory = (c_uint8 * size).from_address(address)
     memory.owner = owner  # NumPy keeps `memory`, and so `owner`
-    return numpy.ndarray(shape, dtype, memory, 0, strides)
+    array = numpy.ndarray(shape, dtype, memory, 0, strides)
+    return array.reshape(-1).reshape(shape) if array.flags.c_contiguous else array  # usual strides for sizes of 1
 
 
 def import_tensor(x):

@@ -6,13 +6,13 @@ the folder `lib` of this package, and the folders of the system's dynamic linker
 
 import ctypes
 import os
-import pathlib
 import threading
 import weakref
 from ctypes import (CFUNCTYPE, POINTER, Structure, byref, c_char_p, c_double, c_float, c_int, c_int32, c_int64,
-                    c_size_t, c_uint64, c_void_p)
+                    c_size_t, c_void_p)
 
-PACKAGE = pathlib.Path(__file__).resolve().parent
+from ._paths import PACKAGE
+
 NAME = "libottava.so.0"
 
 # enum ott_dtype, enum ott_status, enum ott_log_level in include/ottava/types.h, each in its order there.

@@ -8,7 +8,6 @@ Arrays: a NumPy array of fp32, fp16 or ml_dtypes' bfloat16, or any object with _
 as a torch tensor of fp32, bf16 or fp16. A contiguous one is read in place; other ones are copied.
 """
 
-import ctypes
 import json
 
 import numpy
@@ -229,7 +228,10 @@ def cast(x, words="e4m3"):
     shares a scale, and the scale's rule, such as "e4m3 row pow2", "e5m2 1x128 te" or "e4m3 unit" (no scale;
     infinities and too large values saturate). Returns the Copy."""
     first, *rest = words.split() or [""]
-    other = " ".join(["e4m3", *rest])  # both operands of a product need blocks of one length, and one E4M3
+    if first not in ("e4m3", "e5m2"):
+        raise ValueError(f"the cast {words!r} must begin with e4m3 or e5m2")
+    # The operands of a product need blocks of one length. At most one is E5M2, and one has blocks of 128 x 128.
+    other = " ".join(["e4m3", *rest]).replace("128x128", "1x128")
     recipe = Recipe("custom", input=other, weight=other, grad_output=words)
     return quantize(x, recipe, "grad_output").rowwise
 
