@@ -1,5 +1,5 @@
-"""The part of the build that pyproject.toml cannot express: the version of CMakeLists.txt, and the wheel's tag. The
-wheel has machine code but no extension module, so one wheel serves all versions of Python 3."""
+"""The part of the build that pyproject.toml cannot express: the version of CMakeLists.txt, and the wheel's
+tag. The wheel has machine code but no extension module, so one wheel serves all versions of Python 3."""
 
 import os
 

@@ -4,8 +4,8 @@
     pip install build/package/ottava-*.whl torch torchao
     tools/compare_torchao.py [--tensors 1000] [--products 200]
 
-Prints, for each recipe, the codes and scales that were compared and the number of those that differ. NaN codes are
-equal if both are NaN. Exit code 1 if a random tensor differs.
+Prints for each recipe how many codes and scales were compared, and how many differ. NaNs are equal to NaNs.
+docs/python.md explains the differences on edge cases. Exit code 1 if a random tensor differs.
 """
 
 import argparse
@@ -46,7 +46,7 @@ class Count:
         self.tensors = self.codes = self.scales = self.bad_codes = self.bad_scales = 0
 
     def add(self, copy, codes, scale, own_scale):
-        """copy: Ottava's copy. codes, scale: the other program's. own_scale: Ottava's scale of the same kind."""
+        """copy: Ottava's copy. codes, scale: torchao's. own_scale: Ottava's scale of the same kind."""
         codes, scale = bits(codes), bits(scale).reshape(own_scale.shape)
         own_scale = numpy.ascontiguousarray(own_scale)
         same = (copy.codes == codes) | (is_nan(copy.codes, copy.format) & is_nan(codes, copy.format))
@@ -109,16 +109,17 @@ def compare(x, counts):
 
     for recipe in RECIPES:
         compare_float8(x, recipe, counts.setdefault(recipe, Count()))
-    compare_mx(padded(32), "roundup", ScaleCalculationMode.RCEIL, counts.setdefault("mxfp8 (RCEIL)", Count()))
-    compare_mx(padded(32), "floor", ScaleCalculationMode.FLOOR, counts.setdefault("mxfp8 floor (FLOOR)", Count()))
+    for rule, mode in (("roundup", ScaleCalculationMode.RCEIL), ("floor", ScaleCalculationMode.FLOOR)):
+        compare_mx(padded(32), rule, mode, counts.setdefault(f"mxfp8, mx_scale={rule}", Count()))
     compare_block(padded(128), counts.setdefault("blocks 1x128, 128x1, 128x128", Count()))
 
 
 def random_tensor(i):
-    """The i-th random tensor: fp32 or bf16, odd sizes too, of a random magnitude; some with outliers or zeros."""
+    """The i-th random tensor, in fp32 or bf16, of random sizes and magnitude; some with outliers or zeros."""
     draw = torch.Generator().manual_seed(i)
     rows, columns = (int(torch.randint(1, 200, (), generator=draw)) for _ in range(2))
-    x = torch.randn(rows, columns, generator=draw) * 10.0 ** float(torch.empty(()).uniform_(-9, 9, generator=draw))
+    x = torch.randn(rows, columns, generator=draw)
+    x *= 10.0 ** float(torch.empty(()).uniform_(-9, 9, generator=draw))
     if i % 4 >= 2:
         x *= torch.exp(3 * torch.randn(rows, columns, generator=draw))  # outliers
     if i % 8 >= 4:

@@ -22,7 +22,8 @@ mkdir -p "$stage" "$out"
 cp -r python/. configs "$stage"
 cp LICENSE "$stage/ottava"
 mv "$stage/configs" "$stage/ottava/configs"
-sed -i 's|build/demo/bible.txt|configs/text/genesis.txt|' "$stage/ottava/configs/"*.toml # the wheel has no demo
+# `make demo` makes the demo's text; the wheel has only a sample text.
+sed -i 's|build/demo/bible.txt|configs/text/genesis.txt|' "$stage/ottava/configs/"*.toml
 install -D -s -m 755 "$build/ottava" "$stage/ottava/bin/ottava"
 install -D -s -m 644 "$build/libottava.so" "$stage/ottava/lib/libottava.so.0"
 

@@ -11,5 +11,5 @@ from .fp8 import Copy, Quantized, Recipe, Tensor, cast, empty, product, quantize
 from .training import LossBatch, Run, Step, train
 
 __version__ = _lib.ott_version().decode()
-__all__ = ["Context", "Copy", "Error", "LossBatch", "Quantized", "Recipe", "Run", "Step", "Tensor", "cast", "copy_configs",
-           "empty", "product", "quantize", "recipes", "tensor", "train"]
+__all__ = ["Context", "Copy", "Error", "LossBatch", "Quantized", "Recipe", "Run", "Step", "Tensor", "cast",
+           "copy_configs", "empty", "product", "quantize", "recipes", "tensor", "train"]

@@ -2,8 +2,8 @@
 tensors of Ottava. Needed because NumPy has no bf16."""
 
 import ctypes
-from ctypes import (CFUNCTYPE, POINTER, PYFUNCTYPE, Structure, c_char_p, c_int, c_int32, c_int64, c_uint8, c_uint16,
-                    c_uint64, c_void_p, py_object)
+from ctypes import (CFUNCTYPE, POINTER, PYFUNCTYPE, Structure, c_char_p, c_int, c_int32, c_int64, c_uint8,
+                    c_uint16, c_uint64, c_void_p, py_object)
 
 import numpy
 
@@ -58,21 +58,24 @@ def view(address, shape, strides, dtype, owner):
     memory = (c_uint8 * size).from_address(address)
     memory.owner = owner  # NumPy keeps `memory`, and so `owner`
     array = numpy.ndarray(shape, dtype, memory, 0, strides)
-    return array.reshape(-1).reshape(shape) if array.flags.c_contiguous else array  # usual strides for sizes of 1
+    # reshape gives sizes of 1 their usual strides, which torch requires
+    return array.reshape(-1).reshape(shape) if array.flags.c_contiguous else array
 
 
 def import_tensor(x):
-    """Returns the format ("bf16") of a tensor with __dlpack__ in host memory, and a NumPy view of its bits."""
+    """Returns the format ("bf16") of a tensor with __dlpack__, and a NumPy view of its bits."""
     device, _ = x.__dlpack_device__()
     if device not in (CPU, PINNED):
-        raise ValueError(f"the tensor is on DLPack's device type {int(device)}, not in host memory; move it to the CPU")
+        raise ValueError(f"the tensor has DLPack's device type {int(device)}, so it is not in host memory; "
+                         "move it to the CPU")
     owner = _Import(x.__dlpack__())
     t = owner.managed.tensor
     for name, (code, bits, dtype) in FORMATS.items():
         if (t.code, t.bits, t.lanes) == (code, bits, 1):
             break
     else:
-        raise TypeError(f"the tensor has DLPack's type code {t.code} with {t.bits} bits; it must be fp32, bf16 or fp16")
+        raise TypeError(f"the tensor has DLPack's type code {t.code} with {t.bits} bits; "
+                        "it must be fp32, bf16 or fp16")
     shape = t.shape[:t.ndim]
     strides = [step * bits // 8 for step in t.strides[:t.ndim]] if t.strides else None
     return name, view((t.data or 0) + t.byte_offset, shape, strides, dtype, owner)

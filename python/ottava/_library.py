@@ -8,8 +8,8 @@ import ctypes
 import os
 import threading
 import weakref
-from ctypes import (CFUNCTYPE, POINTER, Structure, byref, c_char_p, c_double, c_float, c_int, c_int32, c_int64,
-                    c_size_t, c_void_p)
+from ctypes import (CFUNCTYPE, POINTER, Structure, byref, c_char_p, c_double, c_float, c_int, c_int32,
+                    c_int64, c_size_t, c_void_p)
 
 from ._paths import PACKAGE
 
@@ -149,8 +149,8 @@ def open_object(function, *arguments):
 
 
 class Context:
-    """Holds the log function and the CPU threads of all objects that are made with it. One thread at a time may
-    be inside the library, so a call waits while another thread makes a call with this context.
+    """Holds the log function and the CPU threads of all objects that are made with it. One thread at a time
+    may call the library with a context; a call waits until other threads' calls with this context return.
 
     threads: CPU threads, 0: one per core. log: called with the level ("warning") and the text of each log
     line. level: the least severe level that is logged."""

@@ -7,8 +7,8 @@ PACKAGE = pathlib.Path(__file__).resolve().parent
 
 
 def copy_configs(folder="configs"):
-    """Copies the configurations of the package to `folder`, which must not exist, and returns its path. They name
-    their sample text configs/text/genesis.txt, so they run from the folder that contains configs/.
+    """Copies the configurations of the package to `folder`, which must not exist, and returns its path. Their
+    sample text is configs/text/genesis.txt, so run them in the folder that contains configs/.
 
         python3 -m ottava configs && ottava train configs/debug.toml"""
     source = PACKAGE / "configs"

@@ -5,9 +5,10 @@ import sys
 
 from ._paths import PACKAGE
 
-# Certificates of authorities: where Debian's libcurl, which is in the wheel, looks; then other distributions.
-_CERTIFICATES = ("/etc/ssl/certs/ca-certificates.crt", "/etc/pki/tls/certs/ca-bundle.crt", "/etc/ssl/ca-bundle.pem",
-                 "/etc/ssl/cert.pem")
+# Files of CA certificates: Debian's, which the libcurl in the wheel reads by default, then Fedora's, SUSE's
+# and Alpine's.
+_CERTIFICATES = ("/etc/ssl/certs/ca-certificates.crt", "/etc/pki/tls/certs/ca-bundle.crt",
+                 "/etc/ssl/ca-bundle.pem", "/etc/ssl/cert.pem")
 
 
 def main():

@@ -48,8 +48,9 @@ class Tensor:
     def __init__(self, dtype, bits, context=None):
         self.context, self.dtype, self.shape = context or default_context(), dtype, bits.shape
         self._bits = bits  # contiguous; the library reads and writes it in place
+        address = bits.ctypes.data if bits.size else None
         self.handle = self.context.open(self, lib.ott_tensor_wrap, lib.ott_tensor_close, self.context.handle,
-                                        bits.ctypes.data if bits.size else None, DTYPES.index(dtype), *bits.shape)
+                                        address, DTYPES.index(dtype), *bits.shape)
 
     def numpy(self):
         return self.convert("fp32")._bits if self.dtype == "bf16" else self._bits
@@ -76,7 +77,7 @@ class Tensor:
 
 
 def tensor(x, context=None):
-    """Returns an array [rows, columns] as a Tensor, without a copy if it is contiguous. A Tensor is returned as it is."""
+    """Returns an array [rows, columns] as a Tensor, without a copy if it is contiguous."""
     if isinstance(x, Tensor):
         return x
     dtype, bits = _read(x)
@@ -92,8 +93,10 @@ def empty(shape, dtype="fp32", context=None):
 
 
 class Recipe:
-    """How the tensors and products of a linear layer use FP8. name: a row of ottava.recipes(), or "custom". keys: keys
-    of the configuration section [float8], such as accumulate="hopper_fast" or amax_history_len=16."""
+    """How the tensors and products of a linear layer use FP8.
+
+    name: a row of ottava.recipes(), or "custom". keys: keys of the configuration section [float8], such as
+    accumulate="hopper_fast" or amax_history_len=16; `ottava train --help float8` lists them."""
 
     def __init__(self, name, context=None, **keys):
         self.name, self.keys, self.context = name, keys, context or default_context()
@@ -118,18 +121,19 @@ def recipes():
 
 
 class Copy:
-    """The rowwise or columnwise copy of a quantized tensor [rows, columns]. All arrays have the orientation of the
-    tensor, are views of the library's memory, and change when the tensor is quantized again.
+    """The rowwise or columnwise copy of a quantized tensor [rows, columns]. The arrays have the orientation
+    of the tensor. They are views of the library's memory: they change when the tensor is quantized again.
 
     format: "e4m3" or "e5m2"; if the product reads the tensor in high precision, "bf16", "fp16" or "fp32", and
         codes, scale, scale_inv and amax are None.
     codes: uint8 [rows, columns].
     block: (rows, columns) of a scale group.
-    scale, amax: float32 [ceil(rows / block[0]), ceil(columns / block[1])]: the factor from values to codes, and
-        the largest magnitude of the group.
-    scale_inv: the factor from codes to values. float32, or for MXFP8 a uint8 array of E8M0: byte b is 2^(b-127).
-    scale_inv_stored: MXFP8: the bytes of scale_inv in their stored order, tiles of 128 x 4 as cuBLAS reads
-        them; else None."""
+    scale, amax: float32 [ceil(rows / block[0]), ceil(columns / block[1])]: the factor from values to codes,
+        and the largest magnitude of the group.
+    scale_inv: the factor from codes to values, in the shape of scale. float32, or for MXFP8 uint8: byte b is
+        the factor 2^(b-127) (E8M0). For MXFP8 this array is a copy.
+    scale_inv_stored: for MXFP8 the bytes of scale_inv in the order in which cuBLAS reads them, in tiles of
+        128 x 4; else None."""
 
     def __init__(self, quantized, use):
         self.codes = self.scale = self.scale_inv = self.scale_inv_stored = self.amax = self.block = None
@@ -147,10 +151,12 @@ class Copy:
         shape, steps = (-(-lines // block[0]), -(-depth // block[1])), (data.mn_step, data.k_step)
         turn = slice(None, None, -1 if columnwise else 1)  # from (line, k) to (row, column)
         self.block = block[turn]
-        self.codes = _dlpack.view(data.codes, owner.shape, (data.row_step, data.column_step), numpy.uint8, owner)
+        strides = data.row_step, data.column_step
+        self.codes = _dlpack.view(data.codes, owner.shape, strides, numpy.uint8, owner)
 
         def groups(address):
-            return _dlpack.view(address, shape[turn], [4 * step for step in steps[turn]], numpy.float32, owner)
+            strides = [4 * step for step in steps[turn]]
+            return _dlpack.view(address, shape[turn], strides, numpy.float32, owner)
 
         self.scale, self.amax = groups(data.scale), groups(data.amax)
         if DTYPES[data.scale_inv_format] == "fp32":
@@ -170,8 +176,9 @@ class Quantized:
 
     def __init__(self, shape, recipe, role):
         self.shape, self.recipe, self.role, self.context = tuple(shape), recipe, role, recipe.context
-        self.handle = self.context.open(self, lib.ott_qtensor_open, lib.ott_qtensor_close, self.context.handle,
-                                        *self.shape, recipe.handle, _index(ROLES, role, "role"))
+        arguments = (*self.shape, recipe.handle, _index(ROLES, role, "role"))
+        self.handle = self.context.open(self, lib.ott_qtensor_open, lib.ott_qtensor_close,
+                                        self.context.handle, *arguments)
 
     def quantize(self, x):
         """Quantizes another array of the same shape. Delayed scaling uses its current scale and records the
@@ -199,11 +206,12 @@ class Quantized:
         return out
 
     def statistics(self, use="rowwise"):
-        """Returns the error of a copy as a dict: saturated and underflowed (fractions of the elements), sqnr_db (signal
-        to quantization noise), amax, scale_min, scale_max."""
+        """Returns the error of a copy as a dict: saturated and underflowed (fractions of the elements),
+        sqnr_db (signal to quantization noise ratio in dB), amax, scale_min, scale_max."""
         out = Statistics()
         lib.ott_statistics_init(out)
-        self.context.call(lib.ott_quantize_statistics, self.handle, self._source.handle, _index(USES, use, "use"), out)
+        self.context.call(lib.ott_quantize_statistics, self.handle, self._source.handle,
+                          _index(USES, use, "use"), out)
         return {name: getattr(out, name) for name, _ in Statistics._fields_[1:]}
 
 
@@ -230,7 +238,7 @@ def cast(x, words="e4m3"):
     first, *rest = words.split() or [""]
     if first not in ("e4m3", "e5m2"):
         raise ValueError(f"the cast {words!r} must begin with e4m3 or e5m2")
-    # The operands of a product need blocks of one length. At most one is E5M2, and one has blocks of 128 x 128.
+    # The operands of a product need blocks of one length. Only one may be E5M2 or have blocks of 128 x 128.
     other = " ".join(["e4m3", *rest]).replace("128x128", "1x128")
     recipe = Recipe("custom", input=other, weight=other, grad_output=words)
     return quantize(x, recipe, "grad_output").rowwise
@@ -253,11 +261,11 @@ def product(a, b, recipe=None, gemm="output", accumulate=None, dtype="bf16", bia
         grad_weight   dW = G^T X    [N, K]   G [M, N]     X [M, K]
 
     a, b: arrays, which are quantized with the recipe (a name or a Recipe), or Quantized (recipe None: a's).
-    accumulate: how the sums are computed: "fp32" (one chain of fp32 additions), "tile32" (tiles of 32 terms, as
-        AMX), "hopper_fast" or "hopper_split" (Hopper's FP8 accumulator, for all or for each 128 terms);
-        None: the recipe's.
-    dtype: the format of the result. bias: fp32 [N], is added to each row. out: an array for the result, which
-        must be contiguous; with add=True the product is added to it. Returns a Tensor."""
+    accumulate: how the sums are computed: "fp32" (one chain of fp32 additions), "tile32" (tiles of 32 terms,
+        as AMX computes them), "hopper_fast" or "hopper_split" (the accumulator of Hopper's tensor cores, for
+        all terms or for each 128 terms); None: the recipe's.
+    dtype: the format of the result. bias: fp32 [N], added to each row. out: a contiguous array for the
+        result; with add=True the product is added to it. Returns the result as a Tensor."""
     which = _index(_GEMMS, gemm, "gemm")
     if recipe is None:
         recipe = a.recipe if isinstance(a, Quantized) else "tensorwise"
@@ -269,8 +277,8 @@ def product(a, b, recipe=None, gemm="output", accumulate=None, dtype="bf16", bia
     if out is not None and not isinstance(out, Tensor) and not _is_same_memory(out, result):
         raise ValueError("out must be a contiguous array")
     row = tensor(numpy.asarray(bias, numpy.float32).reshape(1, -1)) if bias is not None else None
-    recipe.context.call(lib.ott_gemm, recipe.handle, which, left, right, row.handle if row else None, int(add),
-                        result.handle)
+    recipe.context.call(lib.ott_gemm, recipe.handle, which, left, right, row.handle if row else None,
+                        int(add), result.handle)
     return result
 
 

@@ -10,13 +10,18 @@ import numpy
 from ._library import OK, Context, Error, LossFn, Progress, ProgressFn, TrainOptions, lib
 
 Step = collections.namedtuple("Step", [name for name, _ in Progress._fields_])
-Step.__doc__ = """A step that is done: step, max_steps, loss (mean of the step's tokens, in nats), validation_loss
-(of the last validation; NaN before the first one), learning_rate, grad_norm, tokens_per_second, seconds_left."""
+Step.__doc__ = """A step that is done: step, max_steps, loss (mean of the step's tokens, in nats),
+validation_loss (of the last validation; NaN before the first one), learning_rate, grad_norm,
+tokens_per_second, seconds_left."""
 
 LossBatch = collections.namedtuple("LossBatch", "token target position training logits loss")
-LossBatch.__doc__ = """A micro-batch for a loss function. token, target (negative: none) and position: int32 [T].
-training: False in a validation. logits: float32 [T, vocabulary]; in training the function overwrites them with
-the gradient of the sum of `loss`. loss: float32 [T], the output, in nats. The arrays are valid during the call."""
+LossBatch.__doc__ = """A micro-batch of T tokens for a loss function. The arrays are valid during the call.
+
+token, target, position: int32 [T]: the tokens that the model read, the tokens to predict (negative: none),
+    and the positions in their documents.
+training: False in a validation.
+logits: float32 [T, vocabulary]. In training the function overwrites them with the gradient of sum(loss).
+loss: float32 [T]: the output, in nats."""
 
 
 class Run:
@@ -29,12 +34,12 @@ class Run:
         return f"ottava.Run({str(self.folder)!r})"
 
     def metrics(self):
-        """Returns the records of metrics.jsonl, a dict for each line: "step", "loss", "grad_norm", "lr", and so on.
-        A damaged line is skipped."""
+        """Returns the records of metrics.jsonl as dicts: "step", "loss", "grad_norm", "lr" and others.
+        Damaged lines are skipped."""
         return list(_records(self.folder / "metrics.jsonl"))
 
     def summary(self):
-        """Returns summary.json as a dict: "train_loss", "val_loss", "tokens_per_second", "fp8_gemms", and so on."""
+        """Returns summary.json as a dict: "train_loss", "val_loss", "fp8_gemms" and others."""
         return json.loads((self.folder / "summary.json").read_text(encoding="utf-8"))
 
 
@@ -73,8 +78,8 @@ class _Config:
     def __init__(self, context, words):
         arguments = (ctypes.c_char_p * len(words))(*(word.encode() for word in words))
         self.context = context
-        self.handle = context.open(self, lib.ott_config_open, lib.ott_config_close, context.handle, len(words),
-                                   arguments)
+        self.handle = context.open(self, lib.ott_config_open, lib.ott_config_close, context.handle,
+                                   len(words), arguments)
 
     def get(self, key):
         """The value of a key as TOML, which for texts, numbers and Booleans is also JSON."""
@@ -127,8 +132,9 @@ class _Training:
 
     def evaluate(self, b):
         tokens = b.sequences * b.length
-        self.loss(LossBatch(*(_array(ids, tokens) for ids in (b.token, b.target, b.position)), bool(b.training),
-                            _array(b.logits, tokens, b.vocab), _array(b.loss, tokens)))
+        ids = [_array(pointer, tokens) for pointer in (b.token, b.target, b.position)]
+        outputs = _array(b.logits, tokens, b.vocab), _array(b.loss, tokens)
+        self.loss(LossBatch(*ids, bool(b.training), *outputs))
 
 
 def train(config=None, overrides=None, on_step=None, on_metrics=None, loss=None, log=None, threads=0):
