@@ -30,19 +30,27 @@ class Error(RuntimeError):
         self.status = status
 
 
-class ContextOptions(Structure):
+class Sized(Structure):
+    """A struct that begins with struct_size, which makes it usable with a newer library. The ott_x_init
+    functions are not called, because they write the struct of the loaded library, which may be larger."""
+
+    def __init__(self):
+        super().__init__(struct_size=ctypes.sizeof(self))
+
+
+class ContextOptions(Sized):
     _fields_ = [("struct_size", c_size_t), ("log", c_void_p), ("user", c_void_p), ("log_level", c_int),
                 ("threads", c_int), ("device", c_char_p)]
 
 
-class QData(Structure):
+class QData(Sized):
     _fields_ = [("struct_size", c_size_t), ("format", c_int), ("codes", c_void_p), ("row_step", c_int64),
                 ("column_step", c_int64), ("amax", c_void_p), ("scale", c_void_p), ("scale_inv", c_void_p),
                 ("count", c_int64), ("mn_step", c_int64), ("k_step", c_int64), ("block_mn", c_int64),
                 ("block_depth", c_int64), ("scale_inv_format", c_int), ("tiles_along_k", c_int64)]
 
 
-class Statistics(Structure):
+class Statistics(Sized):
     _fields_ = [("struct_size", c_size_t)] + [(name, c_double) for name in (
         "saturated", "underflowed", "sqnr_db", "amax", "scale_min", "scale_max")]
 
@@ -69,7 +77,7 @@ ProgressFn = CFUNCTYPE(None, c_void_p, POINTER(Progress))
 LossFn = CFUNCTYPE(c_int, c_void_p, POINTER(LossBatch))
 
 
-class TrainOptions(Structure):
+class TrainOptions(Sized):
     _fields_ = [("struct_size", c_size_t), ("progress", ProgressFn), ("user", c_void_p), ("work", c_void_p),
                 ("loss", LossFn)]
 
@@ -80,7 +88,6 @@ _FUNCTIONS = {
     "ott_version": (c_char_p,),
     "ott_error_text": (c_char_p,),
     "ott_status_name": (c_char_p, c_int),
-    "ott_context_options_init": (None, POINTER(ContextOptions)),
     "ott_context_open": (c_int, POINTER(ContextOptions), _out),
     "ott_context_close": (None, c_void_p),
     "ott_stop": (None, c_void_p),
@@ -98,16 +105,13 @@ _FUNCTIONS = {
     "ott_qtensor_close": (None, c_void_p),
     "ott_qtensor_update_scale": (c_int, c_void_p, c_void_p),
     "ott_quantize": (c_int, c_void_p, c_void_p),
-    "ott_qdata_init": (None, POINTER(QData)),
     "ott_qtensor_data": (c_int, c_void_p, c_int, POINTER(QData)),
     "ott_dequantize": (c_int, c_void_p, c_int, c_void_p),
-    "ott_statistics_init": (None, POINTER(Statistics)),
     "ott_quantize_statistics": (c_int, c_void_p, c_void_p, c_int, POINTER(Statistics)),
     "ott_gemm": (c_int, c_void_p, c_int, POINTER(Operand), POINTER(Operand), c_void_p, c_int, c_void_p),
     "ott_config_open": (c_int, c_void_p, c_int, POINTER(c_char_p), _out),
     "ott_config_close": (None, c_void_p),
     "ott_config_get": (c_int, c_void_p, c_char_p, TextFn, c_void_p),
-    "ott_train_options_init": (None, POINTER(TrainOptions)),
     "ott_train": (c_int, c_void_p, c_void_p, POINTER(TrainOptions)),
 }
 
@@ -159,7 +163,6 @@ class Context:
         self.lock = threading.RLock()
         self._log = LogFn(lambda _, at, text: log(LOG_LEVELS[at], text.decode(errors="replace")))
         options = ContextOptions()
-        lib.ott_context_options_init(byref(options))
         options.log = ctypes.cast(self._log, c_void_p) if log else None
         options.log_level, options.threads = LOG_LEVELS.index(level), threads
         options.device = b"cpu"  # NumPy arrays and DLPack tensors of the CPU are in host memory

@@ -138,7 +138,6 @@ class Copy:
     def __init__(self, quantized, use):
         self.codes = self.scale = self.scale_inv = self.scale_inv_stored = self.amax = self.block = None
         data = QData()
-        lib.ott_qdata_init(data)
         quantized.context.call(lib.ott_qtensor_data, quantized.handle, USES.index(use), data)
         self.format = DTYPES[data.format]
         if data.codes:
@@ -209,7 +208,6 @@ class Quantized:
         """Returns the error of a copy as a dict: saturated and underflowed (fractions of the elements),
         sqnr_db (signal to quantization noise ratio in dB), amax, scale_min, scale_max."""
         out = Statistics()
-        lib.ott_statistics_init(out)
         self.context.call(lib.ott_quantize_statistics, self.handle, self._source.handle,
                           _index(USES, use, "use"), out)
         return {name: getattr(out, name) for name, _ in Statistics._fields_[1:]}

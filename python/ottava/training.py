@@ -104,7 +104,6 @@ class _Training:
         self.error = self.last = None  # the exception of a callback; the last step that was done
         self.tail = _Tail(folder / "metrics.jsonl")
         self.options = TrainOptions()
-        lib.ott_train_options_init(self.options)
         self.options.progress = ProgressFn(lambda _, step: self.guard(self.step, step.contents))
         if loss:
             self.options.loss = LossFn(lambda _, batch: self.guard(self.evaluate, batch.contents))

@@ -266,6 +266,12 @@ class Training(unittest.TestCase):
 
 
 class Files(unittest.TestCase):
+    def test_page(self):
+        """docs/python.md names everything that is public."""
+        page = (pathlib.Path(__file__).parents[2] / "docs/python.md").read_text(encoding="utf-8")
+        for name in ottava.__all__:
+            self.assertRegex(page, rf"`{name}\b", name)
+
     def test_configs(self):
         package = pathlib.Path(ottava.__file__).parent / "configs"
         if not package.exists():  # the module of the source tree
