@@ -91,11 +91,13 @@ def compare_mx(x, rule, mode, count):
 
 
 def compare_block(x, count):
-    """torchao's prototype of DeepSeek's blocks, with scales in fp32. It takes multiples of 128 only."""
+    """torchao's prototype of DeepSeek's blocks, with scales in fp32. It takes multiples of 128 only.
+
+    Columns are converted to fp32, because in bf16 torchao rounds its lower bound of amax, 1e-12, to bf16."""
     recipe = ottava.Recipe("custom", input="e4m3 1x128", weight="e4m3 128x128", grad_output="e4m3 1x128")
     q = ottava.quantize(x, recipe, "input")
     count.add(q.rowwise, *blockwise.torch_blockwise_scale_act_quant_lhs(x), q.rowwise.scale_inv)
-    count.add(q.columnwise, *blockwise.torch_blockwise_scale_act_quant_rhs(x), q.columnwise.scale_inv)
+    count.add(q.columnwise, *blockwise.torch_blockwise_scale_act_quant_rhs(x.float()), q.columnwise.scale_inv)
     w = ottava.quantize(x, recipe, "weight").rowwise
     count.add(w, *blockwise.torch_blockwise_scale_weight_quant(x), w.scale_inv)
 

