@@ -272,13 +272,14 @@ def product(a, b, recipe=None, gemm="output", accumulate=None, dtype="bf16", bia
     (left, a), (right, b) = _operand(a, recipe, roles[0]), _operand(b, recipe, roles[1])
     shape = a[0].shape[gemm == "grad_weight"], b[0].shape[gemm != "output"]
     result = empty(shape, dtype, recipe.context) if out is None else tensor(out, recipe.context)
-    if out is not None and not isinstance(out, Tensor) and not _is_same_memory(out, result):
-        raise ValueError("out must be a contiguous array")
+    in_place = out is None or isinstance(out, Tensor) or _is_view(result, out)
+    if not (in_place and result._bits.flags.writeable):
+        raise ValueError("out must be a contiguous array that can be written")
     row = tensor(numpy.asarray(bias, numpy.float32).reshape(1, -1)) if bias is not None else None
     recipe.context.call(lib.ott_gemm, recipe.handle, which, left, right, row.handle if row else None,
                         int(add), result.handle)
     return result
 
 
-def _is_same_memory(out, result):
+def _is_view(result, out):
     return _read(out)[1].ctypes.data == result._bits.ctypes.data

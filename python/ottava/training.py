@@ -1,9 +1,12 @@
 """Training from a configuration, with callbacks, and the files of a run folder."""
 
 import collections
+import contextlib
 import ctypes
 import json
 import pathlib
+import signal
+import threading
 
 import numpy
 
@@ -112,7 +115,7 @@ class _Training:
         try:
             if self.error is None:
                 function(argument)
-        except BaseException as error:  # KeyboardInterrupt too: ctypes would print and drop it
+        except BaseException as error:  # ctypes would print it and drop it
             self.error = error
         if self.error is not None:
             self.context.stop()
@@ -136,6 +139,25 @@ class _Training:
         self.loss(LossBatch(*ids, bool(b.training), *outputs))
 
 
+@contextlib.contextmanager
+def _ctrl_c(training):
+    """Ctrl-C ends the run. Python's own handler would raise KeyboardInterrupt at the beginning of a callback,
+    where ctypes prints it and drops it."""
+    def stop(*_):
+        training.error = KeyboardInterrupt()
+        training.context.stop()
+
+    in_main = threading.current_thread() is threading.main_thread()
+    if not in_main or signal.getsignal(signal.SIGINT) is not signal.default_int_handler:
+        yield
+        return
+    signal.signal(signal.SIGINT, stop)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
 def train(config=None, overrides=None, on_step=None, on_metrics=None, loss=None, log=None, threads=0):
     """Trains the model of a configuration, as `ottava train` does, and returns its Run.
 
@@ -153,7 +175,8 @@ def train(config=None, overrides=None, on_step=None, on_metrics=None, loss=None,
     run = Run(values.get("run.dir"))
     training = _Training(context, run.folder, on_step, on_metrics, loss)
     try:
-        context.call(lib.ott_train, context.handle, values.handle, training.options)
+        with _ctrl_c(training):
+            context.call(lib.ott_train, context.handle, values.handle, training.options)
     except Error:
         if training.error is None:
             raise

@@ -2,7 +2,9 @@
 
 import gc
 import math
+import os
 import pathlib
+import signal
 import threading
 import unittest
 
@@ -143,6 +145,9 @@ class Products(unittest.TestCase):
         numpy.testing.assert_array_equal(out, y + bias)
         with self.assertRaisesRegex(ValueError, "contiguous"):
             ottava.product(self.x, self.w, out=numpy.ones((20, 37), numpy.float32).T)
+        out.flags.writeable = False
+        with self.assertRaisesRegex(ValueError, "written"):
+            ottava.product(self.x, self.w, out=out)
 
 
 class Arrays(unittest.TestCase):
@@ -244,6 +249,16 @@ class Training(unittest.TestCase):
             ottava.train("configs/debug.toml", {"train.max_step": 3})
         with self.assertRaisesRegex(ottava.Error, "missing.toml"):
             ottava.train("missing.toml")
+
+    def test_ctrl_c(self):
+        def press(step):
+            if step.step == 2:
+                os.kill(os.getpid(), signal.SIGINT)
+
+        with self.assertRaises(KeyboardInterrupt):
+            self.train("h", on_step=press)
+        self.assertEqual(ottava.Run("h").summary()["steps"], 2)
+        self.assertIs(signal.getsignal(signal.SIGINT), signal.default_int_handler)
 
     def test_loss(self):
         def cross_entropy(b):
