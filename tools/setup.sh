@@ -36,6 +36,7 @@ ci     libclang-rt-14-dev     none          its sanitizers and libFuzzer
 ci     llvm-14                none          names the places in their reports
 ci     clang-format-14        none          checks the layout of the source
 ci     lld                    none          links the many test programs in a third of the time
+ci     python3-numpy          none          tests the Python module
 docs   python3-venv           python        builds the site of the documentation
 arm64  gcc-aarch64-linux-gnu  none          compiles C for aarch64
 arm64  g++-aarch64-linux-gnu  none          and C++
