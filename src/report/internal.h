@@ -75,7 +75,7 @@ typedef struct report_gap {
 report_gap report_gap_of(const report *r, int row);
 
 /* Percent by which the losses of BF16 and FP32 runs of the demo's model differed with one seed
-   (docs/reference/recipes.md). If rows have one seed each, a smaller difference is not significant. */
+   (docs/howto/choose-recipe.md). If rows have one seed each, a smaller difference is not significant. */
 #define REPORT_SEED_NOISE 1.5
 /* percent; a run is worse if its loss is higher than the first row's loss by more than this */
 #define REPORT_WORSE 1.0

@@ -165,7 +165,8 @@ for file in $pages; do
             done <reasons)
         [ -z "$part" ] || continue
         shrink "$line"
-        line=$(printf '%s\n' "$line" | sed 's/--out=FOLDER/--out=merged/; / FOLDER /s/--format gguf.*/& --from=/')
+        line=$(printf '%s\n' "$line" |
+            sed 's/--out=FOLDER/--out=merged/; / FOLDER /s/--format gguf.*/& --from=/')
         timeout 60 sh -c "$line" >out 2>err </dev/null
         code=$?
         case $line in "ottava doctor") code=0 ;; esac # the doctor ends with 1, because the GPU is missing
