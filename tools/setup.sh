@@ -34,6 +34,9 @@ ci     libclang-rt-14-dev     none          its sanitizers and libFuzzer
 ci     llvm-14                none          names the places in their reports
 ci     clang-format-14        none          checks the layout of the source
 ci     lld                    none          links the many test programs in a third of the time
+ci     groff-base             none          checks the format of the manual pages
+ci     zsh                    none          tests its completion
+ci     fish                   none          tests its completion
 arm64  gcc-aarch64-linux-gnu  none          compiles C for aarch64
 arm64  g++-aarch64-linux-gnu  none          and C++
 arm64  qemu-user-static       none          runs what they make
