@@ -99,7 +99,7 @@ endif()
 include(CMakePackageConfigHelpers)
 string(REGEX REPLACE "[^/]+" ".." libdir_to_prefix ${CMAKE_INSTALL_LIBDIR})
 configure_file(cmake/ottava.pc.in ottava.pc @ONLY)
-write_basic_package_version_file(ottava-config-version.cmake COMPATIBILITY SameMinorVersion)
+write_basic_package_version_file(ottava-config-version.cmake COMPATIBILITY SameMajorVersion)
 
 install(TARGETS ottava EXPORT ottava)
 install(TARGETS ottava_cli)

@@ -1,7 +1,7 @@
 #!/bin/sh
 # Checks the packages of `make deb` on a fresh Debian 12: apt installs them, the program trains, the manual
 # pages and the completion work, programs link the library, apt removes everything. Needs root, debootstrap
-# and the network. debootstrap makes the system in FOLDER. The system is kept, so a second check takes a minute.
+# and the network. debootstrap makes the system in FOLDER, which is kept: a second check takes a minute.
 #
 #   tools/check_package.sh [FOLDER]          default: build/debian
 set -eu

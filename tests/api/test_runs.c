@@ -37,6 +37,7 @@ static void test_null_arguments(void **state) {
     assert_error(ott_config_set(NULL, "a", "b"), OTT_ERR_ARGUMENT, "ott_config_set");
     assert_error(ott_config_get(NULL, "a", count, &bytes), OTT_ERR_ARGUMENT, "ott_config_get");
     assert_error(ott_config_help(context, NULL, NULL), OTT_ERR_ARGUMENT, "write is NULL");
+    assert_error(ott_config_complete(context, NULL, count, &bytes), OTT_ERR_ARGUMENT, "word is NULL");
     assert_error(ott_train(context, NULL, NULL), OTT_ERR_ARGUMENT, "ott_train");
     assert_error(ott_generate(context, "x", NULL, count, &bytes), OTT_ERR_ARGUMENT, "options is NULL");
     assert_error(ott_generate(context, NULL, &generate, count, &bytes), OTT_ERR_ARGUMENT, "run is NULL");
@@ -106,6 +107,11 @@ static void test_configuration(void **state) {
     assert_error(ott_config_set(config, "train.seq_len", "x"), OTT_ERR_CONFIG, "integer");
     ott_config_close(config);
     assert_int_equal(ott_config_help(context, count, &bytes), OTT_OK);
+    assert_true(bytes > 5000);
+    assert_int_equal(ott_config_complete(context, "--train.master_dtype=", keep, value), OTT_OK);
+    assert_string_equal(value, "fp32\nbf16\n");
+    bytes = 0;
+    assert_int_equal(ott_config_complete(context, "--", count, &bytes), OTT_OK);
     assert_true(bytes > 5000);
     const char *const wrong[] = {"--train.max_steps=0"};
     assert_error(ott_config_open(context, 1, wrong, &config), OTT_ERR_CONFIG, "train.max_steps");

@@ -16,7 +16,6 @@ make test|runs this script
 make build|builds for minutes
 make deb|builds for minutes; tools/check_package.sh tests the packages
 make install|tests/cli/install.sh tests it
-docker build|needs Docker
 make cuda|builds for minutes, with the CUDA toolkit
 tools/gpu_check.sh OUT|needs a GPU
 tools/recipes.sh 500|trains for minutes
@@ -25,6 +24,7 @@ tools/recipe_losses.sh|evaluates a downloaded model for minutes
 tools/first_steps.sh|trains for minutes
 tools/compare_pytorch.py|needs PyTorch; the end of this script runs its calls of ottava
 llama-cli|a program of llama.cpp
+cc -static my_training.c|tools/check_package.sh links an example so
 cc my_training.c|examples/ are compiled and run as tests
 ottava train llama4_17bx16e.toml|torchtitan's file, which is refused; tests/config tests it
 ottava pull|downloads; tests/cli/pull.sh tests it
