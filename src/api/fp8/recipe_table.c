@@ -42,7 +42,7 @@ static double bytes_kept(const recipe *r) {
     const cast_spec *s = &r->input.columnwise;
     if (!cast_spec_is_fp8(s)) return (double)dtype_bytes(r->activation);
     scale_block share = granularity_block(s->grain);
-    double codes = (double)dtype_bytes(s->format);
+    double codes = dtype_bits(s->format) / 8.0;
     if (share.k == INT64_MAX) return codes;
     return codes + (double)dtype_bytes(granularity_scale_format(s->grain)) / (double)(share.mn * share.k);
 }
