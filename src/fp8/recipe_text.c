@@ -44,7 +44,7 @@ static const word words[] = {
     OTT_DTYPE_MAP(X)
 #undef X
         {"high", FIELD_FORMAT, HIGH_FORMAT, 0, 0},
-#define X(constant, name, mn, depth, scale) {name, FIELD_GRAIN, GRANULARITY_##constant, 0, 0},
+#define X(constant, name, mn, depth, scale, levels) {name, FIELD_GRAIN, GRANULARITY_##constant, 0, 0},
     GRANULARITY_MAP(X)
 #undef X
         {"delayed", FIELD_POLICY, AMAX_DELAYED, 0, 0},
