@@ -99,12 +99,14 @@ static const float *lay_scales(const quantize_use *s, int64_t columns, int64_t a
 }
 
 /* Returns the codes of elements [at, at + count). Copies transposed codes to `buffer`. */
-static const uint8_t *lay_codes(const qdata *d, int64_t columns, int64_t at, int64_t count, uint8_t *buffer) {
+static const uint8_t *lay_codes(const quantize_use *s, int64_t columns, int64_t at, int64_t count,
+                                uint8_t *buffer) {
+    const qdata *d = s->at;
     int64_t row = at / columns, column = at % columns;
-    if (!d->transposed) return (const uint8_t *)d->data + at;
+    if (!d->transposed) return quantize_codes(d, s->spec->format, 0, at, count, buffer);
     for (int64_t done = 0; done < count; row++, column = 0) {
         int64_t part = columns - column < count - done ? columns - column : count - done;
-        quantize_codes(d, row, column, part, buffer + done);
+        quantize_codes(d, s->spec->format, row, column, part, buffer + done);
         done += part;
     }
     return buffer;
@@ -123,9 +125,9 @@ static void block_task(void *argument, int thread, int threads) {
         block_data b = {.count = elements - at < REDUCE_BLOCK ? elements - at : REDUCE_BLOCK,
                         .scale = s->at->scale};
         b.x = row_elements(j->x, at, b.count, buffer->x);
-        b.codes = lay_codes(s->at, columns, at, b.count, buffer->codes);
+        b.codes = lay_codes(s, columns, at, b.count, buffer->codes);
         if (each) b.scale = lay_scales(s, columns, at, b.count, buffer->scale);
-        j->sums[block] = measure_any(&b, j->x->dtype, s->spec->format, each, &counts);
+        j->sums[block] = measure_any(&b, j->x->dtype, quantize_codes_format(s->spec->format), each, &counts);
     }
     __atomic_fetch_add(&j->saturated, counts.saturated, __ATOMIC_RELAXED);
     __atomic_fetch_add(&j->underflowed, counts.underflowed, __ATOMIC_RELAXED);

@@ -1,4 +1,5 @@
 /* fp8/cast: casts of numbers and arrays of any format. FP8 and fp16 use fp8/narrow. */
+#include "fp8/codes.h"
 #include "fp8/narrow.h"
 
 uint8_t cast_to_e4m3(float x, cast_mode mode) {
@@ -69,15 +70,13 @@ float cast_load(const void *data, ott_dtype d, int64_t index) {
     case OTT_F32: return ((const float *)data)[index];
     case OTT_BF16: return cast_from_bf16(((const uint16_t *)data)[index]);
     case OTT_F16: return cast_from_f16(((const uint16_t *)data)[index]);
-    case OTT_E4M3: return cast_from_e4m3(((const uint8_t *)data)[index]);
-    case OTT_E5M2: return cast_from_e5m2(((const uint8_t *)data)[index]);
     case OTT_E8M0: return cast_from_e8m0(((const uint8_t *)data)[index]);
     case OTT_U8: return (float)((const uint8_t *)data)[index];
     case OTT_I32: return (float)((const int32_t *)data)[index];
     case OTT_I64: return (float)((const int64_t *)data)[index];
-    case OTT_DTYPE_COUNT: break;
+    case OTT_DTYPE_COUNT: return NAN;
+    default: return narrow_from_fp8(codes_get(data, d, index), d);
     }
-    return NAN;
 }
 
 void cast_store(void *data, ott_dtype d, int64_t index, float value) {
@@ -85,13 +84,12 @@ void cast_store(void *data, ott_dtype d, int64_t index, float value) {
     case OTT_F32: ((float *)data)[index] = value; break;
     case OTT_BF16: ((uint16_t *)data)[index] = cast_to_bf16(value); break;
     case OTT_F16: ((uint16_t *)data)[index] = cast_to_f16(value); break;
-    case OTT_E4M3: ((uint8_t *)data)[index] = cast_to_e4m3(value, CAST_SATURATE); break;
-    case OTT_E5M2: ((uint8_t *)data)[index] = cast_to_e5m2(value, CAST_SATURATE); break;
     case OTT_E8M0: ((uint8_t *)data)[index] = e8m0_from_float(value); break;
     case OTT_U8: ((uint8_t *)data)[index] = (uint8_t)integer_from_float(value, 0, UINT8_MAX); break;
     case OTT_I32: ((int32_t *)data)[index] = (int32_t)integer_from_float(value, INT32_MIN, INT32_MAX); break;
     case OTT_I64: ((int64_t *)data)[index] = integer_from_float(value, INT64_MIN, INT64_MAX); break;
     case OTT_DTYPE_COUNT: break;
+    default: codes_put(data, d, index, narrow_to_fp8(value, d, CAST_SATURATE));
     }
 }
 

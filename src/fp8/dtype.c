@@ -7,13 +7,12 @@ typedef enum format_kind { FORMAT_HIGH, FORMAT_FP8, FORMAT_SCALE, FORMAT_INTEGER
 
 typedef struct format {
     const char *name, *safetensors;
-    int bits;
     format_kind kind;
 } format;
 
 static const format formats[OTT_DTYPE_COUNT] = {
 #define X(constant, name, safetensors, bits, kind, largest)                                                  \
-    [OTT_##constant] = {name, safetensors, bits, FORMAT_##kind},
+    [OTT_##constant] = {name, safetensors, FORMAT_##kind},
     OTT_DTYPE_MAP(X)
 #undef X
 };
@@ -35,7 +34,7 @@ bool dtype_from_safetensors_name(const char *name, ott_dtype *out) {
 }
 
 int64_t dtype_count_bytes(ott_dtype d, int64_t count) {
-    return (count * formats[d].bits + 7) / 8;
+    return (count * dtype_bits(d) + 7) / 8;
 }
 
 int64_t dtype_bytes(ott_dtype d) {

@@ -5,11 +5,12 @@ typedef struct granularity_row {
     const char *name;
     scale_block block;
     ott_dtype scale;
+    int levels;
 } granularity_row;
 
 static const granularity_row rows[GRANULARITY_COUNT] = {
-#define ALL(n)                          ((n) == 0 ? INT64_MAX : (n))
-#define X(constant, name, mn, k, scale) {name, {ALL(mn), ALL(k)}, OTT_##scale},
+#define ALL(n)                                  ((n) == 0 ? INT64_MAX : (n))
+#define X(constant, name, mn, k, scale, levels) {name, {ALL(mn), ALL(k)}, OTT_##scale, levels},
     GRANULARITY_MAP(X)
 #undef X
 };
@@ -30,6 +31,10 @@ bool granularity_is_block(granularity g) {
     return rows[g].block.k != INT64_MAX;
 }
 
+bool granularity_spans_tensor(granularity g) {
+    return g == GRANULARITY_TENSOR || rows[g].levels == 2;
+}
+
 int64_t granularity_mn_groups(granularity g, int64_t mn) {
     return granularity_blocks(mn, rows[g].block.mn);
 }
@@ -45,10 +50,15 @@ int64_t granularity_groups(granularity g, int64_t mn, int64_t k) {
 
 scale_tiles granularity_tiles(granularity g, scale_grid grid) {
     int64_t along_k = (grid.k + SCALE_TILE_K - 1) / SCALE_TILE_K;
-    return (scale_tiles){.along_k = rows[g].scale == OTT_F32 ? 0 : along_k > 0 ? along_k : 1};
+    return (scale_tiles){.along_k = rows[g].scale == OTT_F32 ? 0
+                                    : along_k > 0            ? along_k
+                                                             : 1,
+                         .format = rows[g].scale,
+                         .first = rows[g].levels == 2 ? SCALE_TILE_BYTES : 0};
 }
 
 int64_t granularity_scale_bytes(granularity g, scale_grid grid) {
     if (rows[g].scale == OTT_F32) return dtype_count_bytes(OTT_F32, grid.mn * grid.k);
-    return scale_tiles_bytes(grid.mn, granularity_tiles(g, grid).along_k);
+    const scale_tiles t = granularity_tiles(g, grid);
+    return t.first + scale_tiles_bytes(grid.mn, t.along_k);
 }

@@ -6,17 +6,18 @@
 
 /* Each use of a tensor is a GEMM operand with MN rows (M for operand A, N for B) and K columns, the
    contraction dimension. In the columnwise use the operand's rows are the tensor's columns. X(constant, name,
-   mn, k, scale): mn x k elements share a scale. mn or k is 0 for the full dimension. scale: the format in
-   which scale_inv is stored, F32 or E8M0. */
+   mn, k, scale, levels): mn x k elements share a scale. mn or k is 0 for the full dimension. scale: the
+   format in which scale_inv is stored: F32, or a format of 8 bits in tiles. levels: 1, or 2 if one fp32
+   number multiplies all scales of the tensor. */
 #define GRANULARITY_MAP(X)                                                                                   \
-    X(TENSOR, "tensor", 0, 0, F32)                                                                           \
-    X(ROW, "row", 1, 0, F32)                                                                                 \
-    X(1X128, "1x128", 1, 128, F32)                                                                           \
-    X(128X128, "128x128", 128, 128, F32)                                                                     \
-    X(1X32, "1x32", 1, 32, E8M0)
+    X(TENSOR, "tensor", 0, 0, F32, 1)                                                                        \
+    X(ROW, "row", 1, 0, F32, 1)                                                                              \
+    X(1X128, "1x128", 1, 128, F32, 1)                                                                        \
+    X(128X128, "128x128", 128, 128, F32, 1)                                                                  \
+    X(1X32, "1x32", 1, 32, E8M0, 1)
 
 typedef enum granularity {
-#define X(constant, name, mn, k, scale) GRANULARITY_##constant,
+#define X(constant, name, mn, k, scale, levels) GRANULARITY_##constant,
     GRANULARITY_MAP(X)
 #undef X
         GRANULARITY_COUNT
@@ -36,6 +37,8 @@ static inline int64_t granularity_blocks(int64_t count, int64_t block) {
 }
 /* True if K is split into blocks. */
 bool granularity_is_block(granularity g);
+/* True if one number scales the full tensor: the only scale, or the second level. */
+bool granularity_spans_tensor(granularity g);
 
 /* The numbers of scales of an operand along MN and along K. */
 typedef struct scale_grid {

@@ -204,7 +204,7 @@ static bool in_list(unsigned value, unsigned last) {
 /* Returns the name of the first member of s that has no valid enum value; NULL if all are valid. */
 static const char *use_unknown_field(const cast_spec *s) {
     if (!in_list(s->grain, GRANULARITY_COUNT - 1)) return "grain";
-    if (!in_list(s->scale.rule, SCALE_E8M0_FLOOR)) return "scale.rule";
+    if (!in_list(s->scale.rule, SCALE_RULES - 1)) return "scale.rule";
     if (!in_list(s->mode, CAST_OVERFLOW)) return "mode";
     if (!in_list(s->rounding, ROUND_STOCHASTIC)) return "rounding";
     if (!in_list(s->policy, AMAX_DELAYED)) return "policy";
@@ -223,11 +223,10 @@ static ott_status check_cast_spec(const char *tensor, const char *use, const cas
     const char *field = use_unknown_field(s);
     if (field != NULL)
         return status_fail(OTT_ERR_CONFIG, "%s.%s.%s has an unknown value", tensor, use, field);
-    if ((s->grain == GRANULARITY_1X32) != scale_rule_is_e8m0(s->scale.rule))
-        return status_fail(
-            OTT_ERR_CONFIG,
-            "%s.%s.scale.rule: E8M0 scales require grain 1x32, and grain 1x32 requires E8M0 scales", tensor,
-            use);
+    ott_dtype given = scale_rule_format(s->scale.rule), stored = granularity_scale_format(s->grain);
+    if (given != stored)
+        return status_fail(OTT_ERR_CONFIG, "%s.%s.scale.rule gives %s scales, but grain %s has %s scales",
+                           tensor, use, dtype_name(given), granularity_name(s->grain), dtype_name(stored));
     if (s->policy != AMAX_DELAYED) return OTT_OK;
     if (s->grain != GRANULARITY_TENSOR)
         return status_fail(OTT_ERR_CONFIG, "%s.%s.grain: delayed scaling requires one scale for the tensor",
@@ -267,9 +266,7 @@ static ott_status check_contraction_blocks(const gemm_operands *o) {
     if (a == GRANULARITY_128X128 && b == GRANULARITY_128X128)
         return status_fail(OTT_ERR_CONFIG, "%s and %s (%s GEMM): only one may have grain 128x128", o->name[0],
                            o->name[1], o->gemm);
-    bool mixed = granularity_is_block(a) != granularity_is_block(b) ||
-                 (a == GRANULARITY_1X32) != (b == GRANULARITY_1X32);
-    if (mixed)
+    if (granularity_block(a).k != granularity_block(b).k)
         return status_fail(OTT_ERR_CONFIG,
                            "%s and %s (%s GEMM): both grains must split K into the same blocks", o->name[0],
                            o->name[1], o->gemm);

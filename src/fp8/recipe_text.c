@@ -36,19 +36,22 @@ typedef struct word {
 #define LARGEST_MARGIN 16
 
 static const word words[] = {
-    {"e4m3", FIELD_FORMAT, OTT_E4M3, 0, 0},
-    {"e5m2", FIELD_FORMAT, OTT_E5M2, 0, 0},
-    {"high", FIELD_FORMAT, HIGH_FORMAT, 0, 0},
-#define X(constant, name, mn, depth, scale) {name, FIELD_GRAIN, GRANULARITY_##constant, 0, 0},
+#define WORD_FP8(constant, name) {name, FIELD_FORMAT, OTT_##constant, 0, 0},
+#define WORD_HIGH(constant, name)
+#define WORD_SCALE(constant, name)
+#define WORD_INTEGER(constant, name)
+#define X(constant, name, safetensors, bits, kind, largest) WORD_##kind(constant, name)
+    OTT_DTYPE_MAP(X)
+#undef X
+        {"high", FIELD_FORMAT, HIGH_FORMAT, 0, 0},
+#define X(constant, name, mn, depth, scale, levels) {name, FIELD_GRAIN, GRANULARITY_##constant, 0, 0},
     GRANULARITY_MAP(X)
 #undef X
         {"delayed", FIELD_POLICY, AMAX_DELAYED, 0, 0},
-    {"torchao", FIELD_RULE, SCALE_TORCHAO, 0, 0},
-    {"te", FIELD_RULE, SCALE_TE, 0, 0},
-    {"e8m0", FIELD_RULE, SCALE_E8M0, 0, 0},
-    {"e8m0_floor", FIELD_RULE, SCALE_E8M0_FLOOR, 0, 0},
-    {"unit", FIELD_RULE, SCALE_NONE, 0, 0},
-    {"pow2", FIELD_POW2, true, 0, 0},
+#define X(constant, word, format, text) {word, FIELD_RULE, SCALE_##constant, 0, 0},
+    SCALE_RULE_MAP(X)
+#undef X
+        {"pow2", FIELD_POW2, true, 0, 0},
     {"eps=", FIELD_EPSILON, 0, 0, 0},
     {"margin=", FIELD_MARGIN, 0, -LARGEST_MARGIN, LARGEST_MARGIN},
     {"history=", FIELD_HISTORY, 0, 1, RECIPE_LONGEST_HISTORY},
@@ -92,11 +95,18 @@ static void field_put(cast_spec *s, field f, int value) {
     }
 }
 
+/* Returns SCALE_TORCHAO, or the first rule for the format of the granularity's scales. */
+static scale_rule default_rule(granularity grain) {
+    scale_rule rule = SCALE_TORCHAO;
+    while (scale_rule_format(rule) != granularity_scale_format(grain)) rule++;
+    return rule;
+}
+
 /* Returns a spec with the given format, granularity and policy, and with defaults for its other members. */
 static cast_spec defaults(ott_dtype format, granularity grain, amax_policy policy) {
     cast_spec s = {.format = format,
                    .grain = grain,
-                   .scale = {.rule = grain == GRANULARITY_1X32 ? SCALE_E8M0 : SCALE_TORCHAO},
+                   .scale = {.rule = default_rule(grain)},
                    .mode = CAST_SATURATE,
                    .rounding = ROUND_NEAREST,
                    .policy = policy};
@@ -324,11 +334,12 @@ ott_status recipe_cast_parse(const char *text, ott_dtype activation, cast_spec *
     for (int f = 0; f < FIELD_COUNT; f++)
         if (given.word[f] && !field_counts(out, (field)f))
             return fail_meaning(given.word[f]->text, out, (field)f);
-    if ((out->grain == GRANULARITY_1X32) != scale_rule_is_e8m0(out->scale.rule))
-        return status_fail(
-            OTT_ERR_CONFIG,
-            "\"%s\" and \"%s\" contradict each other: E8M0 scales require 1x32, and 1x32 requires E8M0",
-            granularity_name(out->grain), field_word(out, FIELD_RULE));
+    ott_dtype given_scales = scale_rule_format(out->scale.rule),
+              stored = granularity_scale_format(out->grain);
+    if (given_scales != stored)
+        return status_fail(OTT_ERR_CONFIG, "\"%s\" and \"%s\" contradict each other: %s scales and %s scales",
+                           granularity_name(out->grain), field_word(out, FIELD_RULE), dtype_name(stored),
+                           dtype_name(given_scales));
     return OTT_OK;
 }
 

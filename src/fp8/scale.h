@@ -6,18 +6,34 @@
 
 #include "fp8/cast.h"
 
+/* X(constant, word, format in which scale_inv is stored, text).
+   NONE: the scale is always 1.
+   TORCHAO (float8_utils.amax_to_scale): max / amax, amax at least 1e-12; NaN gives NaN, infinity 0.
+   TE (TransformerEngine, compute_scale_from_amax): max / amax, with amax at least eps; 0, infinity, NaN: 1.
+   E8M0 (TransformerEngine MXFP8): scale_inv = amax / max, rounded up to a power of two.
+   E8M0_FLOOR (OCP MX v1.0): scale_inv = 2^(floor(log2 amax) - floor(log2 max)); may saturate. */
+#define SCALE_RULE_MAP(X)                                                                                    \
+    X(NONE, "unit", F32, "1")                                                                                \
+    X(TORCHAO, "torchao", F32, "max/amax")                                                                   \
+    X(TE, "te", F32, "max/amax, else 1")                                                                     \
+    X(E8M0, "e8m0", E8M0, "2^k, never saturates")                                                            \
+    X(E8M0_FLOOR, "e8m0_floor", E8M0, "2^k, may saturate")
+
 typedef enum scale_rule {
-    SCALE_NONE, /* the scale is always 1 */
-    /* torchao (float8_utils.amax_to_scale): max / amax, amax at least 1e-12; NaN gives NaN, infinity 0 */
-    SCALE_TORCHAO,
-    /* TransformerEngine (compute_scale_from_amax): max / amax, with amax at least eps; 0, infinity, NaN: 1 */
-    SCALE_TE,
-    SCALE_E8M0,      /* TransformerEngine MXFP8: scale_inv = amax / max, rounded up to a power of two */
-    SCALE_E8M0_FLOOR /* OCP MX v1.0: scale_inv = 2^(floor(log2 amax) - floor(log2 max)); may saturate */
+#define X(constant, word, format, text) SCALE_##constant,
+    SCALE_RULE_MAP(X)
+#undef X
+        SCALE_RULES
 } scale_rule;
 
-static inline bool scale_rule_is_e8m0(scale_rule rule) {
-    return rule == SCALE_E8M0 || rule == SCALE_E8M0_FLOOR;
+/* Returns the format in which the rule's scale_inv is stored. */
+static inline ott_dtype scale_rule_format(scale_rule rule) {
+    static const ott_dtype formats[] = {
+#define X(constant, word, format, text) OTT_##format,
+        SCALE_RULE_MAP(X)
+#undef X
+    };
+    return formats[rule];
 }
 
 #define BF16_MAX 0x1.fep127f
@@ -119,6 +135,7 @@ ANYWHERE float scale_from_amax(float amax, ott_dtype d, const scale_options *opt
     case SCALE_TE: scale = scale_te(amax, dtype_max(d), options); break;
     case SCALE_E8M0: return scale_e8m0_multiplier(scale_e8m0_roundup(amax, d));
     case SCALE_E8M0_FLOOR: return scale_e8m0_multiplier(scale_e8m0_floor(amax, d));
+    case SCALE_RULES: break;
     }
     return options->power_of_two ? scale_power_of_two(scale, options->rule) : scale;
 }

@@ -16,15 +16,19 @@ static bool shares_copies(const quant_spec *s) {
     return cast_spec_is_fp8(&s->rowwise) && cast_spec_is_fp8(&s->columnwise) && quant_spec_shares_scales(s);
 }
 
-/* Number of FP8 codes that are written per element: rowwise and columnwise, unless both uses share one. */
-static int code_copies(const backend_capabilities *can, const quant_spec *s) {
+static double code_bytes(const cast_spec *s) {
+    return cast_spec_is_fp8(s) ? dtype_bits(s->format) / 8.0 : 0;
+}
+
+/* Bytes of codes that are written per element: rowwise and columnwise, unless both uses share one. */
+static double copies_bytes(const backend_capabilities *can, const quant_spec *s) {
     bool one = shares_copies(s) && !can->contiguous_contraction;
-    return cast_spec_is_fp8(&s->rowwise) + cast_spec_is_fp8(&s->columnwise) - one;
+    return code_bytes(&s->rowwise) + (one ? 0 : code_bytes(&s->columnwise));
 }
 
 double work_cast_bytes(const backend_capabilities *can, const quant_spec *spec, int64_t rows, int64_t columns,
                        int source, bool is_separate) {
-    int codes = code_copies(can, spec);
+    double codes = copies_bytes(can, spec);
     if (codes == 0) return 0;
     int passes = is_separate + needs_second_read(spec);
     return (double)rows * (double)columns * (codes + passes * source);
@@ -62,11 +66,11 @@ static double quantized_bytes(const exec *cx, const qtensor *q, int source, prod
     const backend_capabilities *can = cx->device->can;
     if (by == BY_TILES) return work_cast_bytes(can, &q->spec, q->rows, q->columns, source, false);
     int passes = passes_after_rows(&q->spec, by == BY_ROWS_AND_CASTS);
-    return (double)q->rows * (double)q->columns * (code_copies(can, &q->spec) + passes * source);
+    return (double)q->rows * (double)q->columns * (copies_bytes(can, &q->spec) + passes * source);
 }
 
 static double tensor_traffic(const tensor *t) {
-    return t ? (double)t->rows * (double)t->columns * dtype_bytes(t->dtype) : 0;
+    return t ? (double)t->rows * (double)t->columns * (dtype_bits(t->dtype) / 8.0) : 0;
 }
 
 /* Bytes per element of the op's first high-precision tensor. The tensor to quantize has the same format. */
@@ -190,7 +194,7 @@ work work_of(const exec *cx, enum op_index op, const void *args) {
     case OP_INDEX_amax: w.bytes = tensor_traffic(a.amax->x); break; /* amax only reads x */
     case OP_INDEX_cast: /* the scales are known already, so the source is read once */
         w.bytes = tensor_traffic(a.cast->x) + (double)a.cast->q->rows * (double)a.cast->q->columns *
-                                                  code_copies(cx->device->can, &a.cast->q->spec);
+                                                  copies_bytes(cx->device->can, &a.cast->q->spec);
         break;
     case OP_INDEX_quantize:
         if (needs_second_read(&a.quantize->q->spec)) w.from_host *= 2;

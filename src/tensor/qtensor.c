@@ -22,10 +22,10 @@ scale_grid qtensor_order_use(qdata *d, const qtensor *q, bool columnwise) {
 }
 
 /* Makes the use begin at row `first`, and at position (mn, k) of the scales. */
-static void move_use(qdata *d, int64_t first, int64_t mn, int64_t k) {
+static void move_use(qdata *d, ott_dtype format, int64_t first, int64_t mn, int64_t k) {
     int64_t entries = mn * d->mn_step + k * d->k_step;
     if (!d->scale_inv) return;
-    if (d->data) d->data = (uint8_t *)d->data + qtensor_index(d, first, 0);
+    if (d->data) d->data = (uint8_t *)d->data + dtype_count_bytes(format, qtensor_index(d, first, 0));
     if (d->amax) d->amax += entries;
     if (d->scale) d->scale += entries;
     d->scale_inv = (void *)scale_inv_view(d->scale_inv, d->mn_step, d->k_step, &d->tiles, mn, k);
@@ -37,8 +37,9 @@ qtensor qtensor_group(const qtensor *q, int64_t group, int64_t first, int64_t co
             column = granularity_block(q->spec.columnwise.grain).k;
     part.rows = count;
     part.groups = 0;
-    move_use(&part.rowwise, first, qtensor_group_block(group, first, row), 0);
-    move_use(&part.columnwise, first, 0, qtensor_group_block(group, first, column));
+    move_use(&part.rowwise, q->spec.rowwise.format, first, qtensor_group_block(group, first, row), 0);
+    move_use(&part.columnwise, q->spec.columnwise.format, first, 0,
+             qtensor_group_block(group, first, column));
     return part;
 }
 

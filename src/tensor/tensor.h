@@ -25,12 +25,12 @@ static inline tensor tensor_vector(void *data, ott_dtype d, int64_t count) {
 }
 /* Returns a view of rows [first, first + count) of t. tensor_columns does the same for columns. */
 static inline tensor tensor_rows(tensor t, int64_t first, int64_t count) {
-    t.data = (char *)t.data + first * t.ld * dtype_bytes(t.dtype);
+    t.data = (char *)t.data + dtype_count_bytes(t.dtype, first * t.ld);
     t.rows = count;
     return t;
 }
 static inline tensor tensor_columns(tensor t, int64_t first, int64_t count) {
-    t.data = (char *)t.data + first * dtype_bytes(t.dtype);
+    t.data = (char *)t.data + dtype_count_bytes(t.dtype, first);
     t.columns = count;
     return t;
 }

@@ -33,8 +33,7 @@ static void apply_scale(const config *cfg, cast_spec *s) {
     case SCALE_E8M0_FLOOR:
         s->scale.rule = cfg->float8.mx_scale == MX_SCALE_FLOOR ? SCALE_E8M0_FLOOR : SCALE_E8M0;
         break;
-    case SCALE_NONE:
-    case SCALE_TORCHAO: break;
+    default: break;
     }
 }
 

@@ -17,11 +17,11 @@ static void tensor_text(const quant_spec *q, str *out) {
 }
 
 static void rule_text(const recipe *r, str *out) {
-    static const char *const rules[] = {[SCALE_NONE] = "1",
-                                        [SCALE_TORCHAO] = "max/amax",
-                                        [SCALE_TE] = "max/amax, else 1",
-                                        [SCALE_E8M0] = "2^k, never saturates",
-                                        [SCALE_E8M0_FLOOR] = "2^k, may saturate"};
+    static const char *const rules[] = {
+#define X(constant, word, format, text) text,
+        SCALE_RULE_MAP(X)
+#undef X
+    };
     const cast_spec *s = &r->input.rowwise;
     if (!cast_spec_is_fp8(s)) return str_append(out, "-");
     str_printf(out, "%s%s%s", rules[s->scale.rule], s->scale.power_of_two ? ", down to 2^k" : "",
@@ -42,7 +42,7 @@ static double bytes_kept(const recipe *r) {
     const cast_spec *s = &r->input.columnwise;
     if (!cast_spec_is_fp8(s)) return (double)dtype_bytes(r->activation);
     scale_block share = granularity_block(s->grain);
-    double codes = (double)dtype_bytes(s->format);
+    double codes = dtype_bits(s->format) / 8.0;
     if (share.k == INT64_MAX) return codes;
     return codes + (double)dtype_bytes(granularity_scale_format(s->grain)) / (double)(share.mn * share.k);
 }

@@ -35,13 +35,14 @@ static void dequantize_row(const dequantize_job *job, int64_t r) {
     const quantize_use *s = &job->use;
     const tensor *y = job->y;
     bool each = s->columns != QUANTIZE_ALL;
-    int64_t run = each || s->at->transposed ? RUN : y->columns;
+    bool copies = s->at->transposed || dtype_bits(s->spec->format) != 8;
+    int64_t run = each || copies ? RUN : y->columns;
     for (int64_t j = 0; j < y->columns; j += run) {
         int64_t count = y->columns - j < run ? y->columns - j : run;
         const float *scale_inv = each ? quantize_spread(s, s->scale_inv, r, j, count, scale_buffer)
                                       : s->scale_inv + quantize_group(s, r, 0);
-        const uint8_t *codes = quantize_codes(s->at, r, j, count, codes_buffer);
-        multiply_any(y->dtype, s->spec->format, codes, scale_inv, each,
+        const uint8_t *codes = quantize_codes(s->at, s->spec->format, r, j, count, codes_buffer);
+        multiply_any(y->dtype, quantize_codes_format(s->spec->format), codes, scale_inv, each,
                      (char *)row_of(y, r) + j * dtype_bytes(y->dtype), count);
     }
 }

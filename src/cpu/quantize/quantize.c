@@ -60,6 +60,11 @@ static int64_t height(const quantize_use *s) {
     return is_tiled(s) ? TILE_ROWS : s->rows;
 }
 
+/* True if codes are not stored in a row of bytes. */
+static bool copies_codes(const quantize_use *s) {
+    return s->at->transposed || dtype_bits(s->spec->format) != 8;
+}
+
 static bool spans_columns(const quantize_use *s) {
     return s->rows == QUANTIZE_ALL && s->columns == 1;
 }
@@ -99,7 +104,7 @@ static void choose_units(quantize_job *job, int64_t columns) {
         job->each_full |= spans_columns(s);
         job->tiled |= is_tiled(s);
         if (quantize_spreads(s)) job->spread_floats = job->width;
-        if (s->at->transposed) job->codes_floats = (job->width + 3) / 4;
+        if (copies_codes(s)) job->codes_floats = (job->width + 3) / 4;
     }
 }
 
@@ -171,18 +176,19 @@ static void set_all_scales(const quantize_use *s) {
 
 /* ---- codes ---- */
 
-/* Returns where to write a row's codes from `column` on: w->codes if they are transposed afterwards. */
+/* Returns where to write a row's codes from `column` on: w->codes if store_codes copies them afterwards. */
 static uint8_t *codes_at(const quantize_use *s, int64_t row, int64_t column, const quantize_work *w) {
-    return s->at->transposed ? w->codes : (uint8_t *)s->at->data + row * s->at->ld + column;
+    return copies_codes(s) ? w->codes : (uint8_t *)s->at->data + row * s->at->ld + column;
 }
 
-/* Copies a row's codes to a column of s->at or s->also, if one of these has transposed codes. */
-static void transpose_codes(const quantize_use *s, int64_t row, int64_t column, int64_t count,
-                            const uint8_t *codes) {
-    const qdata *d = s->at->transposed ? s->at : s->also;
+/* Copies a row's codes to s->at or s->also, if one of these has transposed codes or codes of fewer than 8
+   bits. */
+static void store_codes(const quantize_use *s, int64_t row, int64_t column, int64_t count,
+                        const uint8_t *codes) {
+    const qdata *d = copies_codes(s) ? s->at : s->also;
     if (!d) return;
-    uint8_t *to = (uint8_t *)d->data + qtensor_index(d, row, column);
-    for (int64_t j = 0; j < count; j++) to[j * d->ld] = codes[j];
+    int64_t to = qtensor_index(d, row, column), step = d->transposed ? d->ld : 1;
+    for (int64_t j = 0; j < count; j++) codes_put(d->data, s->spec->format, to + j * step, codes[j]);
 }
 
 /* Casts rows [row, end) of a unit, which have the same scales. */
@@ -201,7 +207,7 @@ static void cast_rows(const quantize_job *job, const quantize_use *s, quantize_u
             cast_row_each(job->x, from, u.columns, ahead, scale, s->spec, codes);
         else
             cast_row_one_scale(job->x, from, u.columns, ahead, scale, s->spec, codes);
-        transpose_codes(s, row, u.column, u.columns, codes);
+        store_codes(s, row, u.column, u.columns, codes);
     }
 }
 
@@ -281,7 +287,7 @@ static void finish_tile(const quantize_job *job, const quantize_use *s, float *t
         row_scale scale = {.scale = tile + i - row, .shift = s->column_shift};
         uint8_t *codes = codes_at(s, i, u.column, w);
         cast_row_blocks(job->x, i * job->x->ld + u.column, u.columns, scale, s->spec, codes);
-        transpose_codes(s, i, u.column, u.columns, codes);
+        store_codes(s, i, u.column, u.columns, codes);
     }
     memset(tile, 0, (size_t)(count * TILE_ROWS) * sizeof(float));
 }

@@ -7,6 +7,7 @@
 
 #include "cpu/simd/simd.h"
 #include "cpu/isa.h"
+#include "fp8/codes.h"
 
 #define QUANTIZE_ALL INT64_MAX /* a scale group contains all rows, or all columns */
 
@@ -15,7 +16,7 @@
 typedef struct quantize_use {
     const cast_spec *spec; /* format, granularity and rule of the scales */
     const qdata *at;       /* codes, scales and amaxes of the use */
-    float *scale_inv;      /* at->scale_inv if it is fp32; NULL if it is E8M0 */
+    float *scale_inv;      /* at->scale_inv if it is fp32; NULL if it has 8 bits */
     /* the tensor's other use, if that use shares the scales but has separate codes; else NULL */
     const qdata *also;
     int64_t rows, columns;       /* size of a scale group: powers of two, or QUANTIZE_ALL */
@@ -32,13 +33,12 @@ static inline int64_t quantize_group(const quantize_use *s, int64_t row, int64_t
     return (row >> s->row_shift) * s->row_step + (column >> s->column_shift) * s->column_step;
 }
 
-/* Returns the E8M0 scale_inv of the element's group. */
+/* Returns the 8-bit scale_inv of the element's group. */
 static inline float quantize_scale_inv(const quantize_use *s, int64_t row, int64_t column) {
     bool rowwise = s->rows == 1; /* a block of MN is one row or one column */
     row >>= s->row_shift;
     column >>= s->column_shift;
-    int64_t at = scale_tiles_index(s->at->tiles, rowwise ? row : column, rowwise ? column : row);
-    return cast_from_e8m0(((const uint8_t *)s->at->scale_inv)[at]);
+    return scale_inv_at(s->at->scale_inv, 0, 0, s->at->tiles, rowwise ? row : column, rowwise ? column : row);
 }
 
 static inline int quantize_shift(int64_t block) {
@@ -77,7 +77,7 @@ static inline bool quantize_spreads(const quantize_use *s) {
 }
 
 /* Returns a scale for each of `count` elements of a row from `column` on. values: the use's array `scale` or
-   `scale_inv`; NULL: E8M0 scale_inv. Copies scales to buffer[count + 15] if `values` does not have one for
+   `scale_inv`; NULL: 8-bit scale_inv. Copies scales to buffer[count + 15] if `values` does not have one for
    each element. */
 static inline const float *quantize_spread(const quantize_use *s, const float *values, int64_t row,
                                            int64_t column, int64_t count, float *buffer) {
@@ -95,12 +95,21 @@ static inline const float *quantize_spread(const quantize_use *s, const float *v
     return buffer;
 }
 
-/* Returns the codes of `count` elements of a row from `column` on. Transposed codes are copied to buffer. */
-static inline const uint8_t *quantize_codes(const qdata *d, int64_t row, int64_t column, int64_t count,
-                                            uint8_t *buffer) {
-    const uint8_t *from = (const uint8_t *)d->data + qtensor_index(d, row, column);
-    if (!d->transposed) return from;
-    for (int64_t j = 0; j < count; j++) buffer[j] = from[j * d->ld];
+/* Returns the format of the codes that quantize_codes returns. E4M3 has all numbers of a narrower format. */
+static inline ott_dtype quantize_codes_format(ott_dtype format) {
+    return dtype_bits(format) == 8 ? format : OTT_E4M3;
+}
+
+/* Returns the codes of `count` elements of a row from `column` on, one in each byte. Copies codes to
+   buffer if they are transposed or have fewer than 8 bits. */
+static inline const uint8_t *quantize_codes(const qdata *d, ott_dtype format, int64_t row, int64_t column,
+                                            int64_t count, uint8_t *buffer) {
+    int64_t from = qtensor_index(d, row, column), step = d->transposed ? d->ld : 1;
+    if (step == 1 && dtype_bits(format) == 8) return (const uint8_t *)d->data + from;
+    for (int64_t j = 0; j < count; j++) {
+        uint8_t code = codes_get(d->data, format, from + j * step);
+        buffer[j] = dtype_bits(format) == 8 ? code : cast_to_e4m3(cast_from_fp8(code, format), CAST_SATURATE);
+    }
     return buffer;
 }
 

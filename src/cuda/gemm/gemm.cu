@@ -22,7 +22,7 @@ struct gemm_side {
 /* Same as granularity_block, which kernels' C++ sources cannot call. */
 static scale_block block_of(granularity g) {
     static const scale_block blocks[] = {
-#define X(constant, name, mn, k, scale) {(mn) ? (mn) : INT64_MAX, (k) ? (k) : INT64_MAX},
+#define X(constant, name, mn, k, scale, levels) {(mn) ? (mn) : INT64_MAX, (k) ? (k) : INT64_MAX},
         GRANULARITY_MAP(X)
 #undef X
     };
@@ -344,7 +344,7 @@ __global__ void __launch_bounds__(GEMM_THREADS) tiles_kernel(gemm_scales s, scal
 
 extern "C" cudaError_t gemm_tiles_launch(const gemm_scales *s, int64_t along_k, cudaStream_t stream) {
     gemm_scales scales = *s;
-    scale_tiles to = {along_k, 0, 0};
+    scale_tiles to = {along_k, 0, 0, OTT_E8M0, 0};
     int64_t count = scale_tiles_bytes(s->mn, along_k);
     LAUNCH(tiles_kernel, blocks_for(count), GEMM_THREADS, stream, scales, to, count);
     return cudaGetLastError();

@@ -2,8 +2,8 @@
 #include "nn/moe/grouped.h"
 
 static bool is_tensorwise(const quant_spec *s) {
-    return (cast_spec_is_fp8(&s->rowwise) && s->rowwise.grain == GRANULARITY_TENSOR) ||
-           (cast_spec_is_fp8(&s->columnwise) && s->columnwise.grain == GRANULARITY_TENSOR);
+    return (cast_spec_is_fp8(&s->rowwise) && granularity_spans_tensor(s->rowwise.grain)) ||
+           (cast_spec_is_fp8(&s->columnwise) && granularity_spans_tensor(s->columnwise.grain));
 }
 
 /* A tensorwise weight has one scale for each expert's matrix. Tensorwise inputs and gradients are refused. */

@@ -14,7 +14,8 @@ weight_codes_use weight_get_codes_use(const weight_source *w, bool columnwise) {
 /* Adds the columnwise use to *q, a view of stored codes. Some backends need a transposed copy for it. */
 static ott_status open_columnwise(exec *cx, qtensor *q, plan_buffer *buffer) {
     if (!cx->device->can->contiguous_contraction) return OTT_OK;
-    TRY(plan_open(cx->plan, "columnwise codes", q->rows * q->columns, buffer));
+    int64_t bytes = dtype_count_bytes(q->spec.rowwise.format, q->rows * q->columns);
+    TRY(plan_open(cx->plan, "columnwise codes", bytes, buffer));
     const tensor x = tensor_matrix(q->rowwise.data, q->spec.rowwise.format, q->rows, q->columns);
     const tensor y = tensor_matrix(buffer->data, x.dtype, x.columns, x.rows);
     q->columnwise.data = buffer->data;

@@ -48,7 +48,8 @@ static ott_status make_packed(exec *cx, const weight_source *w, const operand *p
 ott_status weight_pack(exec *cx, weight_source *w, device_arena *weights) {
     operand plain, packed;
     plan_buffer buffer;
-    if (w->kind == &weight_experts) return OTT_OK;
+    bool narrow = dtype_bits(w->quantized.spec.rowwise.format) < 8; /* op_pack copies whole bytes */
+    if (w->kind == &weight_experts || narrow) return OTT_OK;
     if (w->parameter->of_experts) return pack_experts(cx, w, weights);
     w->made_step = -1;
     TRY(weight_open(cx, w, &(weight_use){0}, &plain, &buffer));
