@@ -29,13 +29,10 @@ static void add_metadata_text(gguf_metadata *m, const char *text) {
     gguf_metadata_add_text(m, text, (int64_t)strlen(text));
 }
 
-#define CONTRACTIONS "(?i:'s|'t|'re|'ve|'m|'ll|'d)|"
-#define WORD_START   "[^\\r\\n\\p{L}\\p{N}]?"
-#define UPPER        "[\\p{Lu}\\p{Lt}\\p{Lm}\\p{Lo}\\p{M}]"
-#define LOWER        "[\\p{Ll}\\p{Lm}\\p{Lo}\\p{M}]"
-#define SIGNS        " ?[^\\s\\p{L}\\p{N}]+"
-#define SPACES       "|\\s*[\\r\\n]+|\\s+(?!\\S)|\\s+"
-#define LLAMA3       CONTRACTIONS WORD_START "\\p{L}+|\\p{N}{1,3}|" SIGNS "[\\r\\n]*" SPACES
+#define WORD_START "[^\\r\\n\\p{L}\\p{N}]?"
+#define UPPER      "[\\p{Lu}\\p{Lt}\\p{Lm}\\p{Lo}\\p{M}]"
+#define LOWER      "[\\p{Ll}\\p{Lm}\\p{Lo}\\p{M}]"
+#define SIGNS      " ?[^\\s\\p{L}\\p{N}]+"
 
 enum { MOST_SPLITS = 4 };
 
@@ -46,15 +43,16 @@ static const struct {
     const char *regex[MOST_SPLITS]; /* the list ends with NULL */
     bool ignores_merges;
 } pre_tokenizers[] = {
-    {"llama-bpe", {LLAMA3}, true},
-    {"dbrx", {LLAMA3}, false}, /* for the models dbrx and Phi-4 */
-    {"qwen2", {CONTRACTIONS WORD_START "\\p{L}+|\\p{N}|" SIGNS "[\\r\\n]*" SPACES}, false},
+    {"llama-bpe", {TOKENIZER_LLAMA3}, true},
+    {"dbrx", {TOKENIZER_LLAMA3}, false}, /* for the models dbrx and Phi-4 */
+    {"qwen2", {TOKENIZER_QWEN2}, false},
     {"tekken",
-     {WORD_START UPPER "*" LOWER "+|" WORD_START UPPER "+" LOWER "*|\\p{N}|" SIGNS "[\\r\\n/]*" SPACES},
+     {WORD_START UPPER "*" LOWER "+|" WORD_START UPPER "+" LOWER "*|\\p{N}|" SIGNS
+                       "[\\r\\n/]*" TOKENIZER_SPACES},
      true},
     {"gpt-4o",
      {WORD_START UPPER "*" LOWER "+(?i:'s|'t|'re|'ve|'m|'ll|'d)?|" WORD_START UPPER "+" LOWER
-                       "*(?i:'s|'t|'re|'ve|'m|'ll|'d)?|\\p{N}{1,3}|" SIGNS "[\\r\\n/]*" SPACES},
+                       "*(?i:'s|'t|'re|'ve|'m|'ll|'d)?|\\p{N}{1,3}|" SIGNS "[\\r\\n/]*" TOKENIZER_SPACES},
      false},
     {"gpt-2", {TOKENIZER_GPT2}, false},
     {"starcoder", {"\\p{N}", TOKENIZER_GPT2}, false},
