@@ -25,7 +25,7 @@ check_hardened() {
 }
 
 system='ld-linux.*|libc|libm|libdl|libpthread|libstdc\+\+|libgcc_s|libasan|libubsan|libtsan'
-parsers='libjansson|libyaml-0|libpcre2-8|libutf8proc|libtomlplusplus'
+parsers='libjansson|libyaml-0|libpcre2-8|libutf8proc|libtomlplusplus|libz|libzstd'
 check_needed() {
     readelf -dW "$1" | sed -n 's/.*(NEEDED).*\[\(.*\)\]$/\1/p' |
         grep -vE "^($system|$parsers)(-[0-9.]+)?\.so" |

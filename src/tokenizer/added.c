@@ -73,7 +73,7 @@ static ott_status fill_tree(tokenizer *t, tokenizer_scratch *s, bool normalized,
             if (token->normalized != normalized || token->special != special) continue;
             text_view text;
             TRY(added_content(s, token, &text));
-            TRY(tree_add(tree, text, (int32_t)i));
+            TRY(added_tree_add(tree, text, (int32_t)i));
         }
     return OTT_OK;
 }
@@ -138,7 +138,7 @@ static const added_token *next_token(const tokenizer *t, const added_tree *tree,
                                      int64_t *begin, int64_t *end) {
     const added_token *found = NULL;
     for (int64_t at = from; !found && (at = next_first(tree, text, at)) < text.bytes; at++) {
-        int32_t token = tree_longest(tree, text, at, end);
+        int32_t token = added_tree_longest(tree, text, at, end);
         *begin = at;
         found = token < 0 ? NULL : &t->added[token];
     }

@@ -203,11 +203,11 @@ ott_status template_load(tokenizer *t, const json_t *root); /* template.c: post-
 bool tokenizer_neighbour(const tokenizer *t, const char *name, char path[PATH_MAX]);
 ott_status template_load_neighbours(tokenizer *t); /* reads other files in the folder of tokenizer.json */
 
-/* Adds a text to a tree with enough nodes (tree.c). If two texts are equal, the first one's token is kept. */
-ott_status tree_add(added_tree *tree, text_view text, int32_t token);
-int32_t tree_child(const added_tree *tree, int32_t node, unsigned char byte); /* 0: none */
+/* Adds a text to a tree with enough nodes (added_tree.c). If two texts are equal, the first one's token is kept. */
+ott_status added_tree_add(added_tree *tree, text_view text, int32_t token);
+int32_t added_tree_child(const added_tree *tree, int32_t node, unsigned char byte); /* 0: none */
 /* Returns the token with the longest text at byte `at`; -1: none. *end: position after the token. */
-int32_t tree_longest(const added_tree *tree, text_view text, int64_t at, int64_t *end);
+int32_t added_tree_longest(const added_tree *tree, text_view text, int64_t at, int64_t *end);
 
 /* GPT-2's mapping of bytes to characters, all less than U+0180. */
 typedef struct byte_characters {

@@ -37,7 +37,8 @@ static int64_t normal_start(const tokenizer *t, text_view text, text_view *out) 
     const sentence_rules *s = t->sentence;
     uint32_t value = 0;
     int64_t end;
-    if (tree_longest(&t->normalized_tree, text, 0, &end) >= 0) return *out = (text_view){text.at, end}, end;
+    if (added_tree_longest(&t->normalized_tree, text, 0, &end) >= 0)
+        return *out = (text_view){text.at, end}, end;
     end = longest_replaced(s, text, &value);
     if (end > 0 && value < s->replacements.bytes) return *out = text_view_of(s->replacements.at + value), end;
     end = text_character_bytes((unsigned char)text.at[0]);

@@ -28,7 +28,7 @@ ott_status unigram_load(tokenizer *t, const foreign_piece *pieces, int64_t count
         const foreign_piece *p = &pieces[i];
         u->scores[i] = p->kind == PIECE_USER ? (float)((double)((float)p->bytes * most) - 0.1) : p->score;
         if (p->kind == PIECE_NORMAL || p->kind == PIECE_USER)
-            TRY(tree_add(&u->tree, (text_view){p->text, p->bytes}, (int32_t)i));
+            TRY(added_tree_add(&u->tree, (text_view){p->text, p->bytes}, (int32_t)i));
     }
     return OTT_OK;
 }
@@ -57,7 +57,7 @@ static void add_pieces(const tokenizer *t, text_view text, int64_t at, unigram_n
     bool single = false; /* true: the character at `at` is a piece */
     int32_t node = 0;
     for (int64_t end = at; end < text.bytes;) {
-        node = tree_child(&u->tree, node, (unsigned char)text.at[end++]);
+        node = added_tree_child(&u->tree, node, (unsigned char)text.at[end++]);
         if (!node) break;
         int32_t id = u->tree.nodes[node].token;
         if (id < 0) continue;
