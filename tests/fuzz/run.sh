@@ -8,7 +8,7 @@ root=$(cd "$(dirname "$0")/../.." && pwd)
 build=${1:-$root/build/fuzz}
 shift $(($# > 0))
 seconds=${FUZZ_SECONDS:-60}
-all='tokenizer jinja yaml toml safetensors shards hf_config tokens jsonl state metrics summary float8 '\
+all='tokenizer sentencepiece tiktoken jinja yaml toml safetensors shards hf_config tokens jsonl state metrics summary float8 '\
 'words command
     eval_row adapter'
 
@@ -45,8 +45,10 @@ words() {
 }
 
 seeds() {
-    [ "$1" = jinja ] || cp "$root/tests/fuzz/corpus/$1"/* "$2"
+    case $1 in jinja | sentencepiece | tiktoken) ;; *) cp "$root/tests/fuzz/corpus/$1"/* "$2" ;; esac
     case $1 in
+    sentencepiece) cp "$root"/tests/golden/sentencepiece/*.model "$2" ;;
+    tiktoken) head -c 2600 "$root"/tests/golden/sentencepiece/llama.tiktoken >"$2/llama" ;;
     jinja) cp "$root"/tests/golden/chat/*.jinja "$2" ;;
     yaml | toml) cp "$root"/configs/*."$1" "$2" ;;
     esac
