@@ -1,6 +1,7 @@
 /* run/export_tokenizer: finds and copies the run's tokenizer. */
 #include "run/export_tokenizer.h"
 #include "base/file/file.h"
+#include "base/text/str.h"
 #include "tokenizer/tokenizer.h"
 #include <limits.h>
 #include <stdio.h>
@@ -44,19 +45,13 @@ static ott_status copy_tokenizer_folder(mem *account, const char *from, const ch
     return OTT_OK;
 }
 
-static bool is_usual_name(const char *name) {
-    for (size_t i = 0; i < sizeof files / sizeof *files; i++)
-        if (strcmp(files[i], name) == 0) return true;
-    return false;
-}
-
-/* A file with a usual name is copied with its companion files; another file is copied alone, as
+/* A tokenizer.json, *.model or *.tiktoken is copied with its companion files; another file is copied alone, as
    tokenizer.json. */
 static ott_status copy_tokenizer_file(mem *account, const char *path, const char *folder, int64_t *copied) {
     char from[PATH_MAX];
+    static const char *const usual[] = {MAIN_FILE, ".model", ".tiktoken", NULL};
     const char *slash = strrchr(path, '/');
-    if (!is_usual_name(slash ? slash + 1 : path))
-        return copy_one_file(account, path, folder, MAIN_FILE, copied);
+    if (!str_ends_with_any(path, usual)) return copy_one_file(account, path, folder, MAIN_FILE, copied);
     snprintf(from, sizeof from, "%.*s", slash ? (int)(slash - path) + 1 : 1, slash ? path : ".");
     return copy_tokenizer_folder(account, from, folder, copied);
 }

@@ -32,6 +32,8 @@ ott_status tokenizer_read_file(tokenizer *t, json_t **root) {
                         : sentence ? sentencepiece_read(t, data, bytes, root)
                                    : tiktoken_read(t, data, bytes, root);
     mem_free(t->account, data);
+    if (status == OTT_OK && !*root) status = status_fail(OTT_ERR_MEMORY, "no memory for the tokenizer");
+    if (status != OTT_OK) json_decref(*root);
     return json ? status : status_context(status, "%s", t->path);
 }
 

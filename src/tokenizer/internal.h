@@ -186,7 +186,7 @@ ott_status json_each_step(tokenizer *t, const json_t *object, const char *part, 
                           json_step step, void *context);
 
 /* Reads a JSON file in the tokenizer's folder. *out is NULL if the file does not exist. */
-ott_status json_read_neighbour(tokenizer *t, const char *name, size_t flags, json_t **out);
+ott_status tokenizer_read_neighbour(tokenizer *t, const char *name, size_t flags, json_t **out);
 /* Reads a tokenizer file of any kind (file.c). *root: members of a tokenizer.json; release with json_decref. */
 ott_status tokenizer_read_file(tokenizer *t, json_t **root);
 

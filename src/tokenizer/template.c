@@ -115,7 +115,7 @@ bool tokenizer_neighbour(const tokenizer *t, const char *name, char path[PATH_MA
     return snprintf(path, PATH_MAX, "%.*s%s", folder, t->path, name) < PATH_MAX;
 }
 
-ott_status json_read_neighbour(tokenizer *t, const char *name, size_t flags, json_t **out) {
+ott_status tokenizer_read_neighbour(tokenizer *t, const char *name, size_t flags, json_t **out) {
     char path[PATH_MAX];
     *out = NULL;
     return tokenizer_neighbour(t, name, path) ? json_read_file(t->account, path, flags, out) : OTT_OK;
@@ -137,9 +137,9 @@ ott_status template_load_neighbours(tokenizer *t) {
     ott_status status;
     t->bos = t->eos = -1;
     /* transformers writes model_max_length as the integer 10^30, which jansson must read as a real. */
-    TRY_OUT(json_read_neighbour(t, "tokenizer_config.json", JSON_DECODE_INT_AS_REAL, &config));
-    TRY_OUT(json_read_neighbour(t, "special_tokens_map.json", 0, &map));
-    TRY_OUT(json_read_neighbour(t, "generation_config.json", 0, &generation));
+    TRY_OUT(tokenizer_read_neighbour(t, "tokenizer_config.json", JSON_DECODE_INT_AS_REAL, &config));
+    TRY_OUT(tokenizer_read_neighbour(t, "special_tokens_map.json", 0, &map));
+    TRY_OUT(tokenizer_read_neighbour(t, "generation_config.json", 0, &generation));
     t->chat_template = json_object_get(config, "chat_template") ||
                        (tokenizer_neighbour(t, "chat_template.jinja", path) && file_exists(path));
     name_ends(t, config);

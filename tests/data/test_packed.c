@@ -157,7 +157,8 @@ static void damaged_files(void **state) {
         blob b = packings[p].pack(text, sizeof text - 1);
         char name[32], reason[64];
         snprintf(name, sizeof name, "x.jsonl.%s", packings[p].suffix);
-        snprintf(reason, sizeof reason, "data is damaged at byte %d: the file is cut off", (int)b.bytes - 3);
+        snprintf(reason, sizeof reason, "data is damaged at byte %d: the file is incomplete",
+                 (int)b.bytes - 3);
         refuse(f, folder_write(f, name, b.data, b.bytes - 3), reason);
         b.data[b.bytes / 2] ^= 0x55;
         refuse(f, folder_write(f, name, b.data, b.bytes), "");

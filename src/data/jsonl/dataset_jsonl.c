@@ -4,7 +4,7 @@
 #include "base/json/json_text.h"
 #include "data/jsonl/chat_row.h"
 #include "data/corpus.h"
-#include "data/jsonl/row_file.h"
+#include "data/jsonl/row_text.h"
 #include <errno.h>
 #include <inttypes.h>
 #include <math.h>

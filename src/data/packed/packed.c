@@ -132,7 +132,7 @@ ott_status packed_read(packed_file *f, void *data, int64_t bytes, int64_t *got) 
         TRY(read_part(f, (char *)data + *got, bytes - *got, &part));
         if (part > 0 || f->begin > before || f->begin < f->end) continue;
         if (f->at == f->reader.bytes && f->begin == f->end && !f->inside) break;
-        if (f->at == f->reader.bytes) return fail_data(f, "the file is cut off");
+        if (f->at == f->reader.bytes) return fail_data(f, "the file is incomplete");
         TRY(fill_input(f));
     }
     return OTT_OK;

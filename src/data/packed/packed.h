@@ -1,5 +1,5 @@
-/* data/packed/packed: reads a text file from its start to its end. A file that begins as gzip or Zstandard data
-   is decompressed on the way, so memory holds only a part of it. Positions are positions in the text. */
+/* data/packed/packed: reads a text file from its start to its end. Decompresses gzip and Zstandard data, which
+   it knows by their first bytes. Memory holds a part of the file. Positions count bytes of the text. */
 #ifndef DATA_PACKED_PACKED_H
 #define DATA_PACKED_PACKED_H
 
@@ -13,7 +13,7 @@ typedef struct packed_file packed_file;
 /* path: borrowed until packed_close. */
 ott_status packed_open(mem *account, const char *path, packed_file **out);
 /* Reads up to `bytes` bytes. *got is smaller only at the end of the file. OTT_ERR_FORMAT: the compressed data
-   is damaged or cut off; the message names the file and the position in the compressed file. */
+   is damaged or incomplete; the message names the file and the position in the compressed file. */
 ott_status packed_read(packed_file *f, void *data, int64_t bytes, int64_t *got);
 /* Skips up to `bytes` bytes. *skipped is smaller only at the end of the file. */
 ott_status packed_skip(packed_file *f, const cancellation *w, int64_t bytes, int64_t *skipped);

@@ -31,37 +31,25 @@ ott_status foreign_new_ranks(tokenizer *t, int64_t count, int32_t **out) {
     return OTT_OK;
 }
 
-/* True if the file defines the piece with this id as an added token. */
-static bool is_added(const foreign_piece *pieces, int64_t count, int64_t id) {
-    return id < count && (pieces[id].kind == PIECE_CONTROL || pieces[id].kind == PIECE_UNKNOWN ||
-                          pieces[id].kind == PIECE_USER);
-}
-
-static ott_status add_config_token(json_t *list, long long id, const json_t *object) {
-    json_t *token = json_copy((json_t *)object);
-    /* SentencePiece's normalizer never changes added tokens, so they are found in the text as it is. */
-    bool made = token && json_object_set_new(token, "id", json_integer(id)) == 0 &&
-                json_object_set_new(token, "normalized", json_false()) == 0;
-    if (made) return json_array_append_new(list, token) == 0 ? OTT_OK : fail_memory();
-    json_decref(token);
-    return fail_memory();
-}
-
 ott_status foreign_add_config_tokens(tokenizer *t, const foreign_piece *pieces, int64_t count, json_t *list) {
     json_t *config = NULL, *object;
     const char *key;
     ott_status status = OTT_OK;
-    TRY(json_read_neighbour(t, "tokenizer_config.json", JSON_DECODE_INT_AS_REAL, &config));
+    TRY(tokenizer_read_neighbour(t, "tokenizer_config.json", JSON_DECODE_INT_AS_REAL, &config));
     json_object_foreach(json_object_get(config, "added_tokens_decoder"), key, object) {
         char *end;
         long long id = strtoll(key, &end, 10);
-        if (*end || end == key || id < 0 || id > INT32_MAX || !json_is_object(object))
+        if (*end || end == key || id < 0 || id > INT32_MAX || !json_is_object(object)) {
             status = status_fail(OTT_ERR_FORMAT,
                                  "tokenizer_config.json: added_tokens_decoder: '%s' is not the id of a token",
                                  str_show(key).text);
-        else if (!is_added(pieces, count, id))
-            status = add_config_token(list, id, object);
-        if (status != OTT_OK) break;
+            break;
+        }
+        if (id < count && pieces[id].kind != PIECE_NORMAL && pieces[id].kind != PIECE_BYTE) continue;
+        json_object_set_new(object, "id", json_integer(id));
+        json_object_set_new(object, "normalized",
+                            json_false()); /* as in transformers: found in the raw text */
+        if (json_array_append(list, object) != 0) status = fail_memory();
     }
     json_decref(config);
     return status;
