@@ -11,9 +11,11 @@
 
 enum { INPUT = 1 << 17, SKIPPED = 1 << 16 };
 
-typedef enum packing { PACKING_NONE, PACKING_GZIP, PACKING_ZSTD } packing;
-static const char *const names[] = {"", "gzip", "Zstandard"};
-static const char *const suffixes[] = {"", ".gz", ".zst"};
+typedef enum packing { PACKING_NONE, PACKING_GZIP, PACKING_ZSTD, PACKINGS } packing;
+static const struct {
+    const char *name, *suffix, *magic; /* magic: the first bytes of a file */
+} kinds[] = {
+    [PACKING_GZIP] = {"gzip", ".gz", "\x1f\x8b"}, [PACKING_ZSTD] = {"Zstandard", ".zst", "\x28\xb5\x2f\xfd"}};
 
 struct packed_file {
     mem *account;
@@ -29,38 +31,33 @@ struct packed_file {
 
 static ott_status fail_data(const packed_file *f, const char *reason) {
     return status_fail(OTT_ERR_FORMAT, "%s: the %s data is damaged at byte %" PRId64 ": %s", f->reader.path,
-                       names[f->packing], packed_used(f), reason);
+                       kinds[f->packing].name, packed_used(f), reason);
 }
 
 /* ---- opening ---- */
 
-static packing packing_of(const char *start, int64_t bytes) {
-    if (bytes >= 2 && memcmp(start, "\x1f\x8b", 2) == 0) return PACKING_GZIP;
-    if (bytes >= 4 && memcmp(start, "\x28\xb5\x2f\xfd", 4) == 0) return PACKING_ZSTD;
-    return PACKING_NONE;
-}
-
 static ott_status fill_input(packed_file *f) {
-    int64_t left = f->reader.bytes - f->at, bytes = left < INPUT ? left : INPUT;
-    TRY(file_reader_read(&f->reader, f->at, f->input, bytes));
-    f->at += bytes;
+    int64_t left = f->reader.bytes - f->at;
     f->begin = 0;
-    f->end = bytes;
-    return OTT_OK;
+    f->end = left < INPUT ? left : INPUT;
+    f->at += f->end;
+    return file_reader_read(&f->reader, f->at - f->end, f->input, f->end);
 }
 
 static ott_status begin_packed(packed_file *f) {
     TRY(fill_input(f));
-    f->packing = packing_of(f->input, f->end);
-    for (int i = PACKING_GZIP; i <= PACKING_ZSTD; i++)
-        if (f->packing == PACKING_NONE && f->end > 0 && str_ends_with(f->reader.path, suffixes[i]))
-            return status_fail(OTT_ERR_FORMAT, "%s: is not %s data, as its name says: rename it",
-                               f->reader.path, names[i]);
-    if (f->packing == PACKING_GZIP && inflateInit2(&f->gzip, 16 + MAX_WBITS) != Z_OK)
-        return status_fail(OTT_ERR_MEMORY, "%s: no memory to decompress it", f->reader.path);
-    if (f->packing == PACKING_ZSTD && !(f->zstd = ZSTD_createDStream()))
-        return status_fail(OTT_ERR_MEMORY, "%s: no memory to decompress it", f->reader.path);
-    return OTT_OK;
+    for (packing p = PACKING_GZIP; p < PACKINGS; p++) {
+        size_t bytes = strlen(kinds[p].magic);
+        if (f->end >= (int64_t)bytes && memcmp(f->input, kinds[p].magic, bytes) == 0)
+            f->packing = p;
+        else if (f->end > 0 && str_ends_with(f->reader.path, kinds[p].suffix))
+            return status_fail(OTT_ERR_FORMAT, "%s: is not %s data, as its name suggests: rename it",
+                               f->reader.path, kinds[p].name);
+    }
+    bool opened = f->packing == PACKING_NONE ||
+                  (f->packing == PACKING_GZIP ? inflateInit2(&f->gzip, 16 + MAX_WBITS) == Z_OK
+                                              : (f->zstd = ZSTD_createDStream()) != NULL);
+    return opened ? OTT_OK : status_fail(OTT_ERR_MEMORY, "%s: no memory to decompress it", f->reader.path);
 }
 
 ott_status packed_open(mem *account, const char *path, packed_file **out) {
@@ -178,7 +175,7 @@ ott_status packed_text_bytes(mem *account, const char *path, const cancellation 
 
 const char *packed_text_name(const char *path, char out[PATH_MAX]) {
     snprintf(out, PATH_MAX, "%s", path);
-    for (int i = PACKING_GZIP; i <= PACKING_ZSTD; i++)
-        if (str_ends_with(out, suffixes[i])) return out[strlen(out) - strlen(suffixes[i])] = '\0', out;
+    for (packing p = PACKING_GZIP; p < PACKINGS; p++)
+        if (str_ends_with(path, kinds[p].suffix)) out[strlen(out) - strlen(kinds[p].suffix)] = '\0';
     return out;
 }

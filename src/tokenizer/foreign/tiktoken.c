@@ -29,7 +29,7 @@ static const struct {
      "NFC",
      NULL,
      "<|endoftext|>",
-     LARGEST_RANK,
+     151643,
      208,
      "extra",
      {"<|endoftext|>", "<|im_start|>", "<|im_end|>"}},
