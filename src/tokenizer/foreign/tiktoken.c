@@ -131,18 +131,25 @@ static ott_status describe(tokenizer *t, const json_t *vocab, int64_t count, jso
     return json_array_size(added) > 0 ? OTT_OK : add_special(*kind, count, added);
 }
 
+/* Makes the members of a tokenizer.json, to which `vocab` and `added` move. */
+static json_t *make_root(json_t *vocab, json_t *added, int kind) {
+    const char *normalizer = kinds[kind].normalizer;
+    return json_pack("{s:o, s:{s:s, s:[{s:s, s:{s:s}, s:s}, {s:s, s:b, s:b}]}, s:o?, s:{s:s}, s:{s:o, s:b}}",
+                     "added_tokens", added, "pre_tokenizer", "type", "Sequence", "pretokenizers", "type",
+                     "Split", "pattern", "Regex", kinds[kind].pattern, "behavior", "Isolated", "type",
+                     "ByteLevel", "add_prefix_space", false, "use_regex", false, "normalizer",
+                     normalizer ? json_pack("{s:s}", "type", normalizer) : NULL, "decoder", "type",
+                     "ByteLevel", "model", "vocab", vocab, "ignore_merges", true);
+}
+
 ott_status tiktoken_read(tokenizer *t, const char *data, int64_t bytes, json_t **root) {
     json_t *vocab = json_object(), *added = json_array();
     int64_t count = 0;
     int kind = 0;
     ott_status status = read_vocabulary(data, bytes, vocab, &count);
     if (status == OTT_OK) status = describe(t, vocab, count, added, &kind);
-    *root = json_pack("{s:o, s:{s:s, s:[{s:s, s:{s:s}, s:s}, {s:s, s:b, s:b}]}, s:{s:s}, s:{s:o, s:b}}",
-                      "added_tokens", added, "pre_tokenizer", "type", "Sequence", "pretokenizers", "type",
-                      "Split", "pattern", "Regex", kinds[kind].pattern, "behavior", "Isolated", "type",
-                      "ByteLevel", "add_prefix_space", false, "use_regex", false, "decoder", "type",
-                      "ByteLevel", "model", "vocab", vocab, "ignore_merges", true);
-    if (kinds[kind].normalizer)
-        json_object_set_new(*root, "normalizer", json_pack("{s:s}", "type", kinds[kind].normalizer));
+    if (status == OTT_OK) return *root = make_root(vocab, added, kind), OTT_OK;
+    json_decref(vocab);
+    json_decref(added);
     return status;
 }
