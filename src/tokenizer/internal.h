@@ -82,6 +82,7 @@ typedef struct added_tree {
 /* SentencePiece's normalizer: replacements (charsmap), and what becomes of white space. */
 typedef struct sentence_rules {
     bool dummy_prefix, squeezes, escapes; /* add_dummy_prefix, remove_extra_whitespaces, escape_whitespaces */
+    bool only_first;        /* transformers' legacy = false: dummy_prefix only before the start of the text */
     const char *trie;       /* [units] little-endian uint32: a double-array trie of the replaced texts */
     int64_t units;          /* 0: no replacements */
     text_view replacements; /* texts that end with zero bytes, at the offsets that the trie stores */
@@ -148,6 +149,7 @@ struct tokenizer_scratch {
     str *split_text; /* [split_count] output of pre-tokenizer steps that change their text */
     bpe_work *work;
     const cancellation *cancellation; /* NULL: encoding cannot be stopped */
+    bool at_start;                    /* normalize_text receives the start of the text */
     struct unigram_node *nodes;       /* [node_capacity] for the unigram model */
     int64_t node_capacity;
     int64_t unchecked; /* bytes encoded since the last check of `cancellation` */

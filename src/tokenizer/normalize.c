@@ -207,7 +207,7 @@ static ott_status apply_step(tokenizer_scratch *s, const normalize_step *step, i
     case NORMALIZE_REPLACE:
         TRY(normalize_replace(&step->pattern, &s->matcher, *text, step->content, limit, buffer));
         break;
-    case NORMALIZE_SENTENCE: TRY(sentence_normalize(s->t, *text, limit, buffer)); break;
+    case NORMALIZE_SENTENCE: TRY(sentence_normalize(s->t, *text, s->at_start, limit, buffer)); break;
     case NORMALIZE_STRIP: break;
     }
     *text = (text_view){buffer->text, buffer->length};

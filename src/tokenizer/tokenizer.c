@@ -64,6 +64,7 @@ static ott_status encode_normalized(encode_run *run, text_view text, bool at_sta
 
 static ott_status encode_raw(encode_run *run, text_view text, bool at_start) {
     text_view normal;
+    run->s->at_start = at_start;
     TRY(normalize_text(run->s, text, &normal));
     /* In a unigram model, user-defined pieces compete with other pieces. */
     if (run->t->unigram.scores) return encode_normalized(run, normal, at_start);

@@ -67,6 +67,7 @@ static void neighbours_apply(void **state) {
     folder *f = *state;
     copy_golden(f, "llama.model", "tokenizer.model");
     tokenizer *t = open_file(f, f->path);
+    assert_tokens(f, t, "the</s>the", TOKENIZER_MATCH_SPECIAL, "\u2581the|</s>|\u2581the");
     assert_int_equal(tokenizer_bos(t), tokenizer_find(t, "<s>"));
     assert_int_equal(tokenizer_eos(t), tokenizer_find(t, "</s>"));
     assert_true(tokenizer_adds_bos(t) && !tokenizer_adds_eos(t));
@@ -77,7 +78,8 @@ static void neighbours_apply(void **state) {
     char config[512];
     snprintf(
         config, sizeof config,
-        "{\"add_bos_token\": false, \"eos_token\": \"<|im_end|>\", \"chat_template\": \"x\","
+        "{\"add_bos_token\": false, \"legacy\": false, \"eos_token\": \"<|im_end|>\", \"chat_template\": "
+        "\"x\","
         " \"added_tokens_decoder\": {\"0\": {\"content\": \"<unk>\"}, \"%d\": {\"content\": \"<|im_end|>\","
         " \"special\": true}}}",
         (int)vocab);
@@ -86,7 +88,7 @@ static void neighbours_apply(void **state) {
     assert_int_equal(tokenizer_vocab(t), vocab + 1);
     assert_int_equal(tokenizer_eos(t), vocab);
     assert_true(tokenizer_has_chat_template(t) && !tokenizer_adds_bos(t));
-    assert_tokens(f, t, "the<|im_end|>", TOKENIZER_MATCH_SPECIAL, "\u2581the|<|im_end|>");
+    assert_tokens(f, t, "the<|im_end|> the", TOKENIZER_MATCH_SPECIAL, "\u2581the|<|im_end|>|\u2581the");
     tokenizer_close(t);
 }
 

@@ -36,6 +36,7 @@ ott_status foreign_add_config_tokens(tokenizer *t, const foreign_piece *pieces, 
     const char *key;
     ott_status status = OTT_OK;
     TRY(tokenizer_read_neighbour(t, "tokenizer_config.json", JSON_DECODE_INT_AS_REAL, &config));
+    if (t->sentence) t->sentence->only_first = json_is_false(json_object_get(config, "legacy"));
     json_object_foreach(json_object_get(config, "added_tokens_decoder"), key, object) {
         char *end;
         long long id = strtoll(key, &end, 10);

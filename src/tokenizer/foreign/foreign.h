@@ -38,7 +38,7 @@ typedef struct foreign_piece {
 /* Appends an added token to `list`: special, or else a user-defined piece, found in normalized text. */
 ott_status foreign_add_token(json_t *list, int64_t id, const char *content, bool special);
 /* Appends the tokens of added_tokens_decoder in tokenizer_config.json. Skips pieces[count] that are added tokens
-   already. */
+   already. Also reads `legacy`. */
 ott_status foreign_add_config_tokens(tokenizer *t, const foreign_piece *pieces, int64_t count, json_t *list);
 /* Adds a token to the vocabulary. OTT_ERR_FORMAT if it is there already. */
 ott_status foreign_add_piece(json_t *vocab, const char *name, int64_t id);
@@ -47,8 +47,9 @@ ott_status foreign_new_ranks(tokenizer *t, int64_t count, int32_t **out);
 
 /* ---- SentencePiece's normalizer (sentence.c) and unigram model (unigram.c) ---- */
 
-/* Appends SentencePiece's normalization of the text to `out`. Fails above `limit` bytes. */
-ott_status sentence_normalize(const tokenizer *t, text_view text, int64_t limit, str *out);
+/* Appends SentencePiece's normalization of the text to `out`. at_start: the text begins the input. Fails above
+   `limit` bytes. */
+ott_status sentence_normalize(const tokenizer *t, text_view text, bool at_start, int64_t limit, str *out);
 
 /* Makes the tree of the pieces and their scores. */
 ott_status unigram_load(tokenizer *t, const foreign_piece *pieces, int64_t count);

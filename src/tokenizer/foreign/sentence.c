@@ -72,15 +72,16 @@ static void remove_end_spaces(const sentence_rules *s, int64_t least, str *out) 
         out->length -= bytes;
 }
 
-ott_status sentence_normalize(const tokenizer *t, text_view text, int64_t limit, str *out) {
+ott_status sentence_normalize(const tokenizer *t, text_view text, bool at_start, int64_t limit, str *out) {
     const sentence_rules *s = t->sentence;
     const int64_t before = out->length;
+    const bool prefix = s->dummy_prefix && (at_start || !s->only_first);
     bool squeeze = s->squeezes, begun = false;
     text_view part;
     for (int64_t at = 0, bytes; at < text.bytes; at += bytes) {
         bytes = normal_start(t, (text_view){text.at + at, text.bytes - at}, &part);
         if (!begun && s->squeezes && text_is(part, " ")) continue;
-        if (!begun && s->dummy_prefix) append_space(s, out);
+        if (!begun && prefix) append_space(s, out);
         begun = true;
         if (squeeze) part = after_spaces(part);
         append_marked(s, part, out);
