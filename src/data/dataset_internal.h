@@ -78,13 +78,13 @@ typedef struct text_share {
     int64_t *sizes; /* [count] bytes of each file's text; free with mem_free */
 } text_share;
 
-/* Finds the byte range to read. Fails if it is larger than TEXT_LIMIT, or if a file is empty. Reads compressed
-   files to their ends. */
+/* Finds the byte range to read. Fails if it is larger than TEXT_LIMIT, or if a file is empty. Reads
+   compressed files to their ends. */
 ott_status dataset_text_share(mem *account, const dataset_source *s, text_share *out);
-/* Reads the bytes of [begin, end) that are in this file, which has a text of `bytes` bytes. Byte numbers count
-   through all files; `before` bytes are in earlier files. text[0] receives byte `begin`. The caller's memory
-   also has TEXT_SLACK bytes before the range and after it. Checks that the text is UTF-8. This includes
-   characters that cross an end of the range. */
+/* Reads the bytes of [begin, end) that are in this file, which has a text of `bytes` bytes. Byte numbers
+   count through all files; `before` bytes are in earlier files. text[0] receives byte `begin`. The caller's
+   memory also has TEXT_SLACK bytes before the range and after it. Checks that the text is UTF-8. This
+   includes characters that cross an end of the range. */
 ott_status dataset_text_read(mem *account, const char *path, int64_t bytes, const cancellation *w,
                              int64_t before, int64_t begin, int64_t end, char *text);
 

@@ -45,8 +45,8 @@ static ott_status copy_tokenizer_folder(mem *account, const char *from, const ch
     return OTT_OK;
 }
 
-/* A tokenizer.json, *.model or *.tiktoken is copied with its companion files; another file is copied alone, as
-   tokenizer.json. */
+/* A tokenizer.json, *.model or *.tiktoken is copied with its companion files; another file is copied alone,
+   as tokenizer.json. */
 static ott_status copy_tokenizer_file(mem *account, const char *path, const char *folder, int64_t *copied) {
     char from[PATH_MAX];
     static const char *const usual[] = {MAIN_FILE, ".model", ".tiktoken", NULL};

@@ -116,7 +116,7 @@ struct tokenizer {
     text_list piece_bytes; /* byte-level only: bytes of each token of the vocabulary */
     text_index by_piece;   /* finds vocabulary tokens: byte-level by piece_bytes, else by name */
     bpe_model model;
-    /* SentencePiece and tiktoken. Two tokens merge if their text is a ranked token; lower ranks merge first. */
+    /* SentencePiece and tiktoken: two tokens merge if their text is a ranked token. Lower ranks merge first. */
     const int32_t *ranks; /* [ranked] rank of each token; -1: none; NULL: the file lists its merges */
     int64_t ranked;
     sentence_rules *sentence; /* NULL: not a SentencePiece model */
@@ -189,7 +189,8 @@ ott_status json_each_step(tokenizer *t, const json_t *object, const char *part, 
 
 /* Reads a JSON file in the tokenizer's folder. *out is NULL if the file does not exist. */
 ott_status tokenizer_read_neighbour(tokenizer *t, const char *name, size_t flags, json_t **out);
-/* Reads a tokenizer file of any kind (file.c). *root: members of a tokenizer.json; release with json_decref. */
+/* Reads a tokenizer file of any kind (file.c). *root: members of a tokenizer.json; release with json_decref.
+   */
 ott_status tokenizer_read_file(tokenizer *t, json_t **root);
 
 /* ---- the parts ---- */
@@ -205,7 +206,8 @@ ott_status template_load(tokenizer *t, const json_t *root); /* template.c: post-
 bool tokenizer_neighbour(const tokenizer *t, const char *name, char path[PATH_MAX]);
 ott_status template_load_neighbours(tokenizer *t); /* reads other files in the folder of tokenizer.json */
 
-/* Adds a text to a tree with enough nodes (added_tree.c). If two texts are equal, the first one's token is kept. */
+/* Adds a text to a tree with enough nodes (added_tree.c). If two texts are equal, the first one's token is
+   kept. */
 ott_status added_tree_add(added_tree *tree, text_view text, int32_t token);
 int32_t added_tree_child(const added_tree *tree, int32_t node, unsigned char byte); /* 0: none */
 /* Returns the token with the longest text at byte `at`; -1: none. *end: position after the token. */

@@ -93,7 +93,8 @@ static void byte_text(const char *name, str *out) {
     }
 }
 
-/* Writes the tokenizer's byte-level vocabulary as tiktoken does: on each line a token in base64 and its id. */
+/* Writes the tokenizer's byte-level vocabulary as tiktoken does: on each line a token in base64 and its id.
+   */
 static const char *write_tiktoken(folder *f, const char *name, int64_t tokens, const char *json_path) {
     static const char digits[] = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
     tokenizer *t;

@@ -124,7 +124,8 @@ ott_status data_row_object(text_view row, const char *unit, json_t **out) {
 #define ROW_LIMIT (INT64_C(1) << 30) /* maximum bytes of a row */
 enum { FIRST_PART = 1 << 20 };
 
-/* Moves the text that is left to the start and reads more. Enlarges the memory if an incomplete row fills it. */
+/* Moves the text that is left to the start and reads more. Enlarges the memory if an incomplete row fills it.
+   */
 static ott_status read_more(row_file *f) {
     int64_t left = f->rows.at ? f->rows.end - f->rows.at : 0, got;
     if (left > ROW_LIMIT)

@@ -1,5 +1,5 @@
-/* data/packed/packed: decompresses gzip (RFC 1952) with zlib and Zstandard (RFC 8878) with libzstd. A file may
-   have several gzip members or Zstandard frames. */
+/* data/packed/packed: decompresses gzip (RFC 1952) with zlib and Zstandard (RFC 8878) with libzstd. A file
+   may have several gzip members or Zstandard frames. */
 #include "data/packed/packed.h"
 #include "base/file/file.h"
 #include "base/text/str.h"

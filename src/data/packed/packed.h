@@ -1,5 +1,5 @@
-/* data/packed/packed: reads a text file from its start to its end. Decompresses gzip and Zstandard data, which
-   it knows by their first bytes. Memory holds a part of the file. Positions count bytes of the text. */
+/* data/packed/packed: reads a text file from its start to its end. Decompresses gzip and Zstandard data,
+   which it knows by their first bytes. Memory holds a part of the file. Positions count bytes of the text. */
 #ifndef DATA_PACKED_PACKED_H
 #define DATA_PACKED_PACKED_H
 

@@ -1,5 +1,5 @@
-/* tokenizer/foreign/sentencepiece: reads SentencePiece's tokenizer.model, a protobuf message ModelProto (source:
-   sentencepiece_model.proto). */
+/* tokenizer/foreign/sentencepiece: reads SentencePiece's tokenizer.model, a protobuf message ModelProto
+   (source: sentencepiece_model.proto). */
 #include "base/little.h"
 #include "tokenizer/foreign/foreign.h"
 #include <inttypes.h>

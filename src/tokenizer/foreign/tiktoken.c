@@ -1,5 +1,6 @@
-/* tokenizer/foreign/tiktoken: reads tiktoken's vocabulary: on each line a token's bytes in base64, a space, and
-   its rank, which is its id. A pair of tokens merges if its bytes are a token, in the order of the ranks. */
+/* tokenizer/foreign/tiktoken: reads tiktoken's vocabulary: on each line a token's bytes in base64, a space,
+   and its rank, which is its id. A pair of tokens merges if its bytes are a token, in the order of the ranks.
+   */
 #include "tokenizer/describe.h"
 #include "tokenizer/foreign/foreign.h"
 #include <inttypes.h>
