@@ -13,7 +13,9 @@ of tiktoken's library.
 
 import base64
 import json
+import os
 import pathlib
+import shutil
 import sys
 import tempfile
 
@@ -47,16 +49,18 @@ MODELS = {
 
 
 def train(folder, name, rules=None, **options):
+    """Trains in a temporary folder with relative paths, because the model stores them."""
+    before = os.getcwd()
     with tempfile.TemporaryDirectory() as scratch:
-        text = pathlib.Path(scratch, "text")
-        text.write_text(TEXT + "\n" + "\n".join(STRINGS) + "\n")
+        os.chdir(scratch)
+        pathlib.Path("text").write_text(TEXT + "\n" + "\n".join(STRINGS) + "\n")
         if rules:
-            pathlib.Path(scratch, "rules.tsv").write_text(rules)
-            options["normalization_rule_tsv"] = str(pathlib.Path(scratch, "rules.tsv"))
+            pathlib.Path("rules.tsv").write_text(rules)
+            options["normalization_rule_tsv"] = "rules.tsv"
         sentencepiece.SentencePieceTrainer.train(
-            input=str(text), model_prefix=str(folder / name), minloglevel=2, num_threads=1,
-            hard_vocab_limit=False, self_test_sample_size=0, **options)
-    (folder / f"{name}.vocab").unlink()
+            input="text", model_prefix=name, minloglevel=2, num_threads=1, hard_vocab_limit=False, **options)
+        os.chdir(before)
+        shutil.copy(pathlib.Path(scratch, f"{name}.model"), folder)
 
 
 def sentencepiece_case(folder, name, options):
