@@ -24,7 +24,8 @@ ott_status unigram_load(tokenizer *t, const foreign_piece *pieces, int64_t count
     TRY(mem_alloc_array(t->account, MEM_DATA, bytes, sizeof *u->tree.nodes, "tree of pieces",
                         &u->tree.nodes));
     u->tree.nodes[0].token = -1;
-    for (int64_t i = 0; i < count; i++) {
+    /* Files list frequent pieces first. A node's last child is found first, so they are added last. */
+    for (int64_t i = count; i-- > 0;) {
         const foreign_piece *p = &pieces[i];
         u->scores[i] = p->kind == PIECE_USER ? (float)((double)((float)p->bytes * most) - 0.1) : p->score;
         if (p->kind == PIECE_NORMAL || p->kind == PIECE_USER)
