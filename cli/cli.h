@@ -174,7 +174,7 @@ typedef struct command {
     "trained (as in training; bf16 for a folder), fp32, bf16, fp16, fp8, or a recipe: tensorwise, "          \
     "rowwise, ... (trained)"
 #define PRECISIONS     "trained|fp32|bf16|fp16|fp8|tensorwise|rowwise|RECIPE"
-#define HELP_TOKENIZER "folder or tokenizer.json, instead of the model's own"
+#define HELP_TOKENIZER "folder, tokenizer.json or tokenizer.model, instead of the model's own"
 #define HELP_BASE      "folder of the base weights of a run with adapters, if they were moved"
 
 /* OPTIONS_CONTINUE: the verb continues. OPTIONS_COMPLETE is a special argc of a verb: argv has the previous

@@ -88,7 +88,7 @@ static int check_tokenize_request(const tokenize_request *r) {
     const ott_tokenize_options *o = &r->options;
     if (!r->tokenizer)
         return cli_error(CLI_BAD_INPUT,
-                         "tokenize: --tokenizer is missing: name a model's folder, or its tokenizer.json");
+                         "tokenize: --tokenizer is missing: name a model's folder, or its tokenizer file");
     if (o->mask && !o->chat)
         return cli_error(CLI_BAD_INPUT,
                          "tokenize: --mask shows the trained parts of a conversation: add --chat");
@@ -119,7 +119,7 @@ int verb_tokenize(int argc, char **argv) {
     ott_tokenize_options_init(o);
     const option options[] = {
         {"--tokenizer", "PATH", OPTION_TOKENIZER, &r.tokenizer,
-         "a model's folder or name, its tokenizer.json, or a GGUF file"},
+         "a model's folder or name, tokenizer.json, tokenizer.model or a GGUF file"},
         {"--jsonl", NULL, OPTION_FLAG, &o->jsonl, "standard input: each line is a JSON string"},
         {"--decode", NULL, OPTION_FLAG, &o->decode, "standard input: token ids to text"},
         {"--chat", NULL, OPTION_FLAG, &o->chat,

@@ -27,7 +27,7 @@ check_hardened() {
 }
 
 system='ld-linux.*|libc|libm|libdl|libpthread|libstdc\+\+|libgcc_s|libasan|libubsan|libtsan'
-parsers='libjansson|libyaml-0|libpcre2-8|libutf8proc'
+parsers='libjansson|libyaml-0|libpcre2-8|libutf8proc|libz|libzstd'
 check_needed() {
     more=
     [ "${1##*/}" != ottava ] || more='|libcurl|libcrypto' # the library does not download

@@ -23,6 +23,8 @@ build  libtomlplusplus-dev    tomlplusplus  reads TOML configurations
 build  libjansson-dev         jansson       reads and writes JSON
 build  libpcre2-dev           pcre2         patterns of tokenizers
 build  libutf8proc-dev        utf8proc      Unicode forms, for tokenizers
+build  zlib1g-dev             zlib          reads gzip files
+build  libzstd-dev            zstd          reads Zstandard files
 build  libcurl4-openssl-dev   curl          downloads models and datasets
 build  libssl-dev             openssl@3     checksums of downloads
 build  libopenmpi-dev         open-mpi      joins ranks

@@ -25,12 +25,10 @@ typedef struct opener {
 void data_tokenizer_path(const config *cfg, char out[PATH_MAX]) {
     snprintf(out, PATH_MAX, "%s", cfg->data.format == DATA_BYTES ? "" : cfg->data.tokenizer_path);
     if (*out || cfg->data.format == DATA_BYTES || !*cfg->model.hf_path) return;
-    if (file_is_gguf(cfg->model.hf_path)) {
+    if (file_is_gguf(cfg->model.hf_path))
         snprintf(out, PATH_MAX, "%s", gguf_tokens_exist(cfg->model.hf_path) ? cfg->model.hf_path : "");
-        return;
-    }
-    int length = snprintf(out, PATH_MAX, "%s/tokenizer.json", cfg->model.hf_path);
-    if (length >= PATH_MAX || !file_exists(out)) *out = 0;
+    else if (!tokenizer_file_in(cfg->model.hf_path, out))
+        *out = 0;
 }
 
 const char *data_no_text_reason(const config *cfg) {
@@ -39,8 +37,9 @@ const char *data_no_text_reason(const config *cfg) {
     if (*path || cfg->data.format == DATA_BYTES) return NULL;
     if (cfg->data.format == DATA_TOKENS)
         return "the run was trained on token ids and its config.toml names no data.tokenizer_path";
-    return *cfg->model.hf_path ? "the model's folder has no tokenizer.json, or its GGUF file no tokenizer"
-                               : NULL;
+    return *cfg->model.hf_path
+               ? "the model's folder has no tokenizer.json or tokenizer.model, or its GGUF file no tokenizer"
+               : NULL;
 }
 
 static ott_status open_run_tokenizer(opener *o) {
@@ -98,8 +97,8 @@ static ott_status check_data_request(const opener *o, const request *r, config_d
     if (text && !o->tokenizer)
         return status_fail(
             OTT_ERR_CONFIG,
-            "data.format = \"%s\" needs a tokenizer: name its tokenizer.json, or the folder it is "
-            "in, with data.tokenizer_path (%s)",
+            "data.format = \"%s\" needs a tokenizer: name its file, or the folder it is in, with "
+            "data.tokenizer_path (%s)",
             table_find("data.format")->choices[format].text, r->path);
     if (rows) TRY(check_template(o));
     if (format == DATA_INSTRUCTION &&

@@ -2,6 +2,7 @@
 #include "data/data_files.h"
 #include "config/parse/number.h"
 #include "data/data.h"
+#include "data/packed/packed.h"
 #include <stdio.h>
 #include <string.h>
 
@@ -24,7 +25,8 @@ static ott_status add_matches(file_list *out, const file_list *all, const char *
 }
 
 static ott_status find_in_folder(const char *folder, const char *pattern, file_list *out) {
-    static const char *const usual[] = {"*.npy", "*.bin", "*.jsonl", "*.txt"};
+    static const char *const usual[] = {"*.npy",       "*.bin", "*.jsonl",  "*.jsonl.gz",
+                                        "*.jsonl.zst", "*.txt", "*.txt.gz", "*.txt.zst"};
     file_list all;
     ott_status status = OTT_OK;
     TRY(file_list_folder(out->account, folder, &all));
@@ -32,12 +34,14 @@ static ott_status find_in_folder(const char *folder, const char *pattern, file_l
     for (size_t i = 0; !*pattern && out->count == 0 && i < sizeof usual / sizeof *usual; i++)
         TRY_OUT(add_matches(out, &all, folder, usual[i]));
     if (out->count > 0) goto out;
-    status = *pattern ? status_fail(OTT_ERR_NOT_FOUND,
-                                    "%s: none of its %lld files matches \"%s\"; give another pattern with "
-                                    "file_pattern",
-                                    folder, (long long)all.count, pattern)
-                      : status_fail(OTT_ERR_NOT_FOUND,
-                                    "%s: has no *.npy, *.bin, *.jsonl or *.txt; set file_pattern", folder);
+    status = *pattern
+                 ? status_fail(OTT_ERR_NOT_FOUND,
+                               "%s: none of its %lld files matches \"%s\"; give another pattern with "
+                               "file_pattern",
+                               folder, (long long)all.count, pattern)
+                 : status_fail(OTT_ERR_NOT_FOUND,
+                               "%s: has no *.npy, *.bin, *.jsonl or *.txt (or .gz, .zst); set file_pattern",
+                               folder);
 out:
     file_list_free(&all);
     return status;
@@ -83,8 +87,12 @@ ott_status data_files_format(mem *account, const file_list *files, const config 
             "lines=True)\" %s data.jsonl",
             path, path);
     if (*out != DATA_AUTO && *out != DATA_SYNTHETIC) return OTT_OK; /* synthetic data has no files */
+    char text_name[PATH_MAX];
+    if (str_ends_with_any(packed_text_name(path, text_name), tokens) && !str_ends_with_any(path, tokens))
+        return status_fail(OTT_ERR_UNSUPPORTED, "%s: compressed token files are not read: decompress it",
+                           path);
     *out = str_ends_with_any(path, tokens) ? DATA_TOKENS : has_tokenizer ? DATA_TEXT : DATA_BYTES;
-    if (!str_ends_with_any(path, rows)) return OTT_OK;
+    if (!str_ends_with_any(text_name, rows)) return OTT_OK;
     TRY(dataset_first_row(account, path, &kind));
     *out = DATA_JSONL;
     if (*cfg->data.prompt_field || config_was_set(cfg, "data.text_field")) return OTT_OK;

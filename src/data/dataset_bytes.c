@@ -1,7 +1,7 @@
 /* data/dataset_bytes: datasets of text bytes and of random tokens. */
-#include "base/file/file.h"
 #include "base/rng.h"
 #include "data/dataset_internal.h"
+#include "data/packed/packed.h"
 #include <inttypes.h>
 #include <math.h>
 
@@ -24,11 +24,10 @@ static int64_t clamp_to_file(int64_t x, int64_t least, int64_t most) {
 }
 
 /* Returns which bytes of this file are in [begin, end). begin and end count from the first file's start. */
-static part part_of_file(const file_reader *r, int64_t before, int64_t begin, int64_t end) {
-    part p = {.begin = clamp_to_file(begin - before, 0, r->bytes),
-              .end = clamp_to_file(end - before, 0, r->bytes)};
+static part part_of_file(int64_t bytes, int64_t before, int64_t begin, int64_t end) {
+    part p = {.begin = clamp_to_file(begin - before, 0, bytes), .end = clamp_to_file(end - before, 0, bytes)};
     p.read_begin = p.begin > TEXT_SLACK ? p.begin - TEXT_SLACK : 0;
-    p.read_end = r->bytes - p.end > TEXT_SLACK ? p.end + TEXT_SLACK : r->bytes;
+    p.read_end = bytes - p.end > TEXT_SLACK ? p.end + TEXT_SLACK : bytes;
     return p;
 }
 
@@ -43,14 +42,7 @@ static ott_status check_part_utf8(const char *path, const part *p, const char *t
                        p->read_begin + skip + bad, (unsigned char)text[skip + bad]);
 }
 
-ott_status dataset_text_share(const dataset_source *s, text_share *out) {
-    int64_t bytes, total = 0;
-    TRY(dataset_check_share(s));
-    for (int64_t i = 0; i < s->count; i++) {
-        TRY(file_size(s->paths[i], &bytes));
-        if (bytes == 0) return status_fail(OTT_ERR_FORMAT, "%s: is empty", s->paths[i]);
-        total += bytes;
-    }
+static ott_status choose_share(const dataset_source *s, int64_t total, text_share *out) {
     *out = (text_share){.begin = (int64_t)floor(s->from_share * (double)total), .end = total, .total = total};
     if (s->to_share < 1) out->end = (int64_t)floor(s->to_share * (double)total);
     if (out->end - out->begin <= TEXT_LIMIT) return OTT_OK;
@@ -61,52 +53,49 @@ ott_status dataset_text_share(const dataset_source *s, text_share *out) {
                        s->paths[0], out->end - out->begin);
 }
 
+ott_status dataset_text_share(mem *account, const dataset_source *s, text_share *out) {
+    int64_t total = 0, *sizes;
+    *out = (text_share){0};
+    TRY(dataset_check_share(s));
+    TRY(mem_alloc_array(account, MEM_OTHER, s->count, sizeof *sizes, "sizes of files", &sizes));
+    ott_status status = OTT_OK;
+    for (int64_t i = 0; i < s->count && status == OTT_OK; i++) {
+        status = packed_text_bytes(account, s->paths[i], s->cancellation, &sizes[i]);
+        if (status == OTT_OK && sizes[i] == 0)
+            status = status_fail(OTT_ERR_FORMAT, "%s: is empty", s->paths[i]);
+        total += sizes[i];
+    }
+    if (status == OTT_OK) status = choose_share(s, total, out);
+    out->sizes = sizes;
+    if (status != OTT_OK) mem_free(account, sizes);
+    return status;
+}
+
 enum { BYTES_BETWEEN_CHECKS = 16 << 20 };
 
-static ott_status read_watched(const file_reader *r, const cancellation *w, int64_t from, char *to,
+static ott_status read_watched(packed_file *f, const char *path, const cancellation *w, char *to,
                                int64_t bytes) {
     for (int64_t at = 0, count; at < bytes; at += count) {
         count = bytes - at < BYTES_BETWEEN_CHECKS ? bytes - at : BYTES_BETWEEN_CHECKS;
         TRY(cancellation_check(w));
-        TRY(file_reader_read(r, from + at, to + at, count));
+        TRY(packed_read(f, to + at, count, &count));
+        if (count == 0) return status_fail(OTT_ERR_IO, "%s: the file became shorter", path);
     }
     return OTT_OK;
 }
 
-ott_status dataset_file_read(mem *account, const char *path, const cancellation *w, char **text,
-                             int64_t *bytes) {
-    file_reader r;
-    void *memory = NULL;
-    ott_status status;
-    *text = NULL;
-    TRY(file_reader_open(path, &r));
-    *bytes = r.bytes;
-    if (r.bytes > TEXT_LIMIT)
-        TRY_OUT(status_fail(OTT_ERR_UNSUPPORTED,
-                            "%s: %" PRId64 " bytes are more than the 4 GiB of rows held in memory: split it "
-                            "into several files",
-                            path, r.bytes));
-    TRY_OUT(mem_alloc(account, MEM_DATA, r.bytes + 1, path, &memory));
-    TRY_OUT(read_watched(&r, w, 0, memory, r.bytes));
-    *text = memory;
-out:
-    if (status != OTT_OK) mem_free(account, memory);
-    file_reader_close(&r);
-    return status;
-}
-
-ott_status dataset_text_read(const char *path, const cancellation *w, int64_t before, int64_t begin,
-                             int64_t end, char *text, int64_t *bytes) {
-    file_reader r;
-    ott_status status = OTT_OK;
-    TRY(file_reader_open(path, &r));
-    part p = part_of_file(&r, before, begin, end);
+ott_status dataset_text_read(mem *account, const char *path, int64_t bytes, const cancellation *w,
+                             int64_t before, int64_t begin, int64_t end, char *text) {
+    packed_file *f;
+    int64_t skipped;
+    part p = part_of_file(bytes, before, begin, end);
     char *to = text + (before + p.read_begin - begin);
-    *bytes = r.bytes;
-    if (p.begin < p.end) status = read_watched(&r, w, p.read_begin, to, p.read_end - p.read_begin);
-    if (status == OTT_OK && p.begin < p.end) status = check_part_utf8(path, &p, to);
-    file_reader_close(&r);
-    return status;
+    if (p.begin >= p.end) return OTT_OK;
+    TRY(packed_open(account, path, &f));
+    ott_status status = packed_skip(f, w, p.read_begin, &skipped);
+    if (status == OTT_OK) status = read_watched(f, path, w, to, p.read_end - p.read_begin);
+    packed_close(f);
+    return status == OTT_OK ? check_part_utf8(path, &p, to) : status;
 }
 
 /* Adds the byte range to the dataset's name, unless all bytes are read. */
@@ -120,13 +109,13 @@ static ott_status name_byte_range(dataset *d, const text_share *p) {
 }
 
 static ott_status read_bytes(dataset *d, const dataset_source *s, const text_share *p) {
-    int64_t before = 0, bytes;
+    int64_t before = 0;
     TRY(dataset_name_files(d, s));
     TRY(name_byte_range(d, p));
     TRY(mem_alloc(d->account, MEM_DATA, p->end - p->begin + 2 * TEXT_SLACK, s->paths[0], &d->state));
-    for (int64_t i = 0; i < s->count; i++, before += bytes)
-        TRY(dataset_text_read(s->paths[i], s->cancellation, before, p->begin, p->end,
-                              (char *)d->state + TEXT_SLACK, &bytes));
+    for (int64_t i = 0; i < s->count; before += p->sizes[i++])
+        TRY(dataset_text_read(d->account, s->paths[i], p->sizes[i], s->cancellation, before, p->begin, p->end,
+                              (char *)d->state + TEXT_SLACK));
     d->tokens = p->end - p->begin;
     d->vocab = 256;
     return OTT_OK;
@@ -134,11 +123,12 @@ static ott_status read_bytes(dataset *d, const dataset_source *s, const text_sha
 
 ott_status dataset_open_bytes(mem *account, const dataset_source *s, dataset **out) {
     text_share p;
-    dataset *d;
+    dataset *d = NULL;
     *out = NULL;
-    TRY(dataset_text_share(s, &p));
-    TRY(dataset_new(account, &bytes_source, &dataset_windows, &d));
-    ott_status status = read_bytes(d, s, &p);
+    TRY(dataset_text_share(account, s, &p));
+    ott_status status = dataset_new(account, &bytes_source, &dataset_windows, &d);
+    if (status == OTT_OK) status = read_bytes(d, s, &p);
+    mem_free(account, p.sizes);
     if (status != OTT_OK) return dataset_close(d), status;
     return *out = d, OTT_OK;
 }

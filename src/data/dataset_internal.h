@@ -72,21 +72,20 @@ static inline int64_t dataset_lower_bound(const int64_t *first, int64_t stride, 
 #define TEXT_LIMIT (INT64_C(4) << 30) /* maximum bytes held in memory */
 #define TEXT_SLACK 3 /* extra bytes read on each side of a range, to check characters at its ends */
 
-/* The source's byte range in the sequence of all its files. */
+/* The source's byte range in the sequence of all its files' texts. */
 typedef struct text_share {
     int64_t begin, end, total;
+    int64_t *sizes; /* [count] bytes of each file's text; free with mem_free */
 } text_share;
 
-/* Finds the byte range to read. Fails if it is larger than TEXT_LIMIT, or if a file is empty. */
-ott_status dataset_text_share(const dataset_source *s, text_share *out);
-/* Reads the bytes of [begin, end) that are in this file. Byte numbers count through all files; `before` bytes
-   are in earlier files. text[0] receives byte `begin`. The caller's memory also has TEXT_SLACK bytes before
-   the range and after it. Sets *bytes to the size of the file. Checks that the text is UTF-8. This includes
-   characters that cross an end of the range. */
-ott_status dataset_text_read(const char *path, const cancellation *w, int64_t before, int64_t begin,
-                             int64_t end, char *text, int64_t *bytes);
-/* Reads a file of at most TEXT_LIMIT bytes; free *text with mem_free. */
-ott_status dataset_file_read(mem *account, const char *path, const cancellation *w, char **text,
-                             int64_t *bytes);
+/* Finds the byte range to read. Fails if it is larger than TEXT_LIMIT, or if a file is empty. Reads
+   compressed files to their ends. */
+ott_status dataset_text_share(mem *account, const dataset_source *s, text_share *out);
+/* Reads the bytes of [begin, end) that are in this file, which has a text of `bytes` bytes. Byte numbers
+   count through all files; `before` bytes are in earlier files. text[0] receives byte `begin`. The caller's
+   memory also has TEXT_SLACK bytes before the range and after it. Checks that the text is UTF-8. This
+   includes characters that cross an end of the range. */
+ott_status dataset_text_read(mem *account, const char *path, int64_t bytes, const cancellation *w,
+                             int64_t before, int64_t begin, int64_t end, char *text);
 
 #endif

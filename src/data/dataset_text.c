@@ -1,5 +1,4 @@
 /* data/dataset_text: text files split into documents. */
-#include "base/file/file.h"
 #include "data/corpus.h"
 #include "tokenizer/text/text.h"
 
@@ -30,35 +29,37 @@ static ott_status add_documents(corpus *c, text_view t) {
     return add_text_document(c, t.at, t.bytes);
 }
 
-/* Adds the documents of a file that are in the byte range `share`. `before`: total bytes of earlier files. */
-static ott_status add_text_file(corpus *c, const char *path, const text_share *share, int64_t before,
-                                int64_t *bytes) {
+/* Adds the documents of file i that are in the byte range `share`. `before`: total bytes of earlier files. */
+static ott_status add_text_file(corpus *c, int64_t i, const text_share *share, int64_t before) {
     void *memory;
-    TRY(file_size(path, bytes));
-    int64_t begin = share->begin > before ? share->begin : before;
-    int64_t end = share->end < before + *bytes ? share->end : before + *bytes;
+    mem *account = c->ids.account;
+    const char *path = c->source->paths[i];
+    int64_t bytes = share->sizes[i], begin = share->begin > before ? share->begin : before;
+    int64_t end = share->end < before + bytes ? share->end : before + bytes;
     if (begin >= end) return OTT_OK;
-    TRY(mem_alloc(c->ids.account, MEM_DATA, end - begin + 2 * TEXT_SLACK, path, &memory));
+    TRY(mem_alloc(account, MEM_DATA, end - begin + 2 * TEXT_SLACK, path, &memory));
     char *text = (char *)memory + TEXT_SLACK;
-    ott_status status = dataset_text_read(path, c->source->cancellation, before, begin, end, text, bytes);
+    ott_status status =
+        dataset_text_read(account, path, bytes, c->source->cancellation, before, begin, end, text);
     if (status == OTT_OK) {
         status = add_documents(c, complete_characters(text, end - begin));
         if (status != OTT_OK && status != OTT_ERR_STOPPED) status_context(status, "%s", path);
     }
-    mem_free(c->ids.account, memory);
+    mem_free(account, memory);
     return status;
 }
 
 ott_status dataset_open_text(mem *account, const dataset_source *s, dataset **out) {
     text_share share;
     corpus c;
-    ott_status status = OTT_OK;
     *out = NULL;
-    TRY(dataset_text_share(s, &share));
-    TRY(corpus_open(account, s, false, &c));
-    for (int64_t i = 0, before = 0, bytes = 0; i < s->count && status == OTT_OK; i++, before += bytes)
-        status = add_text_file(&c, s->paths[i], &share, before, &bytes);
+    TRY(dataset_text_share(account, s, &share));
+    ott_status status = corpus_open(account, s, false, &c);
+    if (status != OTT_OK) return mem_free(account, share.sizes), status;
+    for (int64_t i = 0, before = 0; i < s->count && status == OTT_OK; before += share.sizes[i++])
+        status = add_text_file(&c, i, &share, before);
     if (status == OTT_OK) status = corpus_finish(&c, out);
     corpus_close(&c);
+    mem_free(account, share.sizes);
     return status;
 }

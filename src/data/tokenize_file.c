@@ -9,6 +9,7 @@
 #include "data/dataset_internal.h"
 #include "data/ends.h"
 #include "data/jsonl/row_text.h"
+#include "data/packed/packed.h"
 #include "data/tokenize.h"
 #include "formats/token_writer.h"
 #include <inttypes.h>
@@ -46,7 +47,8 @@ typedef struct corpus_job {
     pool *pool;
     share *shares; /* [threads] one share per thread */
     int threads;
-    file_reader reader;
+    packed_file *file;
+    bool all; /* the end of the file is in `text` */
     token_writer *writer;
     char *text;             /* [capacity]: text that is read but not yet written as tokens */
     int64_t held, capacity; /* held: bytes used in `text` */
@@ -186,7 +188,7 @@ static ott_status run_round(corpus_job *j) {
 
 static void log_counts(const corpus_job *j) {
     double seconds = clock_seconds() - j->started;
-    ott_work work = {.done = j->read_bytes - j->held, .total = j->reader.bytes, .seconds_left = NAN};
+    ott_work work = {.done = packed_used(j->file), .total = packed_size(j->file), .seconds_left = NAN};
     if (work.done > 0) work.seconds_left = seconds * (double)(work.total - work.done) / (double)work.done;
     if (j->options->progress) j->options->progress(j->options->user, &work);
 }
@@ -195,9 +197,10 @@ static void log_counts(const corpus_job *j) {
 
 /* Allocates the buffer. Enlarges it if an incomplete document fills it, so that more text can be read. */
 static ott_status grow_text(corpus_job *j) {
-    int64_t first = j->separator_bytes > 0 ? ROUND * j->threads : TOKENIZE_DOCUMENT_LIMIT + 1;
-    int64_t capacity = j->capacity ? j->capacity : first, left = j->reader.bytes - j->read_bytes;
-    if (capacity > j->held + left) capacity = j->held + left + 1;
+    int64_t first = j->separator_bytes > 0 || !packed_is_plain(j->file) ? ROUND * j->threads
+                                                                        : TOKENIZE_DOCUMENT_LIMIT + 1;
+    int64_t capacity = j->capacity ? j->capacity : first, left = packed_size(j->file) - packed_used(j->file);
+    if (packed_is_plain(j->file) && capacity > j->held + left) capacity = j->held + left + 1;
     while (capacity <= j->held) capacity *= 2;
     if (j->held > TOKENIZE_DOCUMENT_LIMIT)
         return status_fail(OTT_ERR_UNSUPPORTED,
@@ -212,24 +215,23 @@ static ott_status grow_text(corpus_job *j) {
 }
 
 static ott_status read_more(corpus_job *j) {
+    int64_t bytes;
     TRY(grow_text(j));
-    int64_t left = j->reader.bytes - j->read_bytes, free_bytes = j->capacity - j->held;
-    int64_t bytes = left < free_bytes ? left : free_bytes;
-    TRY(file_reader_read(&j->reader, j->read_bytes, j->text + j->held, bytes));
+    TRY(packed_read(j->file, j->text + j->held, j->capacity - j->held, &bytes));
     j->read_bytes += bytes;
     j->held += bytes;
+    j->all = j->held < j->capacity;
     return OTT_OK;
 }
 
 static ott_status run_rounds(corpus_job *j) {
-    while (j->read_bytes < j->reader.bytes || j->held > 0) {
+    while (!j->all || j->held > 0) {
         int64_t used = 0;
         TRY(cancellation_check(j->cancellation));
         TRY(read_more(j));
-        bool all = j->read_bytes == j->reader.bytes;
         if (!j->opened && j->rows) j->array = data_rows_begin(j->text, j->held);
         j->opened = true;
-        TRY(j->array.array ? split_array(j, all, &used) : split_documents(j, all, &used));
+        TRY(j->array.array ? split_array(j, j->all, &used) : split_documents(j, j->all, &used));
         TRY(run_round(j));
         if (used > 0) memmove(j->text, j->text + used, (size_t)(j->held - used));
         j->held -= used;
@@ -248,7 +250,7 @@ static void close_job(corpus_job *j) {
     mem_free(j->account, j->documents);
     mem_free(j->account, j->text);
     if (j->pool) pool_close(j->pool);
-    file_reader_close(&j->reader);
+    packed_close(j->file);
     tokenizer_close(j->tokenizer);
 }
 
@@ -268,8 +270,8 @@ static void choose_marks(corpus_job *j) {
 }
 
 static ott_status open_job(corpus_job *j, const char *tokenizer_path, const char *output) {
-    TRY(file_reader_open(j->input, &j->reader));
-    if (j->reader.bytes == 0) return status_fail(OTT_ERR_FORMAT, "%s: is empty", j->input);
+    TRY(packed_open(j->account, j->input, &j->file));
+    if (packed_size(j->file) == 0) return status_fail(OTT_ERR_FORMAT, "%s: is empty", j->input);
     TRY(file_check_output(output, j->input));
     TRY(file_refuse_gguf(j->input));
     TRY(tokenizer_open(j->account, tokenizer_path, &j->tokenizer));
@@ -303,13 +305,13 @@ static ott_status finish_corpus(corpus_job *j) {
 
 ott_status tokenize_file(mem *account, const cancellation *w, const char *tokenizer_path, const char *input,
                          const char *output, const ott_tokenize_options *o, ott_tokenize_result *result) {
+    static const char *const rows[] = {".jsonl", ".json", ".ndjson", NULL};
+    char name[PATH_MAX];
     corpus_job j = {.account = account,
                     .options = o,
                     .cancellation = w,
                     .input = input,
-                    .rows = str_ends_with(input, ".jsonl") || str_ends_with(input, ".json") ||
-                            str_ends_with(input, ".ndjson"),
-                    .reader = {.descriptor = -1}};
+                    .rows = str_ends_with_any(packed_text_name(input, name), rows)};
     ott_status status;
     j.separator = j.rows ? "\n" : o->separator;
     j.separator_bytes = (int64_t)strlen(j.separator);

@@ -1,17 +1,28 @@
 /* run/export_tokenizer: finds and copies the run's tokenizer. */
 #include "run/export_tokenizer.h"
 #include "base/file/file.h"
+#include "base/text/str.h"
 #include "tokenizer/gguf_tokens.h"
+#include "tokenizer/tokenizer.h"
 #include <limits.h>
 #include <stdio.h>
 #include <string.h>
 
 #define MAIN_FILE "tokenizer.json"
 
-/* Tokenizer files that transformers reads. Only the first one must exist. */
-static const char *const files[] = {
-    MAIN_FILE,    "tokenizer_config.json", "special_tokens_map.json", "added_tokens.json", "vocab.json",
-    "merges.txt", "tokenizer.model",       "chat_template.jinja",     "chat_template.json"};
+/* Tokenizer files that transformers reads. */
+static const char *const files[] = {MAIN_FILE,
+                                    "tokenizer_config.json",
+                                    "special_tokens_map.json",
+                                    "added_tokens.json",
+                                    "vocab.json",
+                                    "merges.txt",
+                                    "tokenizer.model",
+                                    "chat_template.jinja",
+                                    "chat_template.json",
+                                    "spiece.model",
+                                    "sentencepiece.bpe.model",
+                                    "qwen.tiktoken"};
 
 static ott_status copy_one_file(mem *account, const char *from, const char *folder, const char *name,
                                 int64_t *copied) {
@@ -27,19 +38,21 @@ static ott_status copy_one_file(mem *account, const char *from, const char *fold
 
 static ott_status copy_tokenizer_folder(mem *account, const char *from, const char *folder, int64_t *copied) {
     char path[PATH_MAX];
+    if (!tokenizer_file_in(from, path)) return tokenizer_fail_absent(from);
     for (size_t i = 0; i < sizeof files / sizeof *files; i++) {
         TRY(file_join(from, files[i], path));
-        if (i == 0 || file_exists(path)) TRY(copy_one_file(account, path, folder, files[i], copied));
+        if (file_exists(path)) TRY(copy_one_file(account, path, folder, files[i], copied));
     }
     return OTT_OK;
 }
 
-/* A tokenizer.json is copied with its companion files; another file is copied alone, as tokenizer.json. */
+/* A tokenizer.json, *.model or *.tiktoken is copied with its companion files; another file is copied alone,
+   as tokenizer.json. */
 static ott_status copy_tokenizer_file(mem *account, const char *path, const char *folder, int64_t *copied) {
     char from[PATH_MAX];
+    static const char *const usual[] = {MAIN_FILE, ".model", ".tiktoken", NULL};
     const char *slash = strrchr(path, '/');
-    if (strcmp(slash ? slash + 1 : path, MAIN_FILE) != 0)
-        return copy_one_file(account, path, folder, MAIN_FILE, copied);
+    if (!str_ends_with_any(path, usual)) return copy_one_file(account, path, folder, MAIN_FILE, copied);
     snprintf(from, sizeof from, "%.*s", slash ? (int)(slash - path) + 1 : 1, slash ? path : ".");
     return copy_tokenizer_folder(account, from, folder, copied);
 }

@@ -59,32 +59,9 @@ static ott_status load_tokens(tokenizer *t, const json_t *array) {
 
 /* ---- the tree ---- */
 
-static int32_t tree_child(const added_tree *tree, int32_t node, unsigned char byte) {
-    int32_t child = tree->nodes[node].child;
-    while (child && tree->nodes[child].byte != byte) child = tree->nodes[child].sibling;
-    return child;
-}
-
-static ott_status tree_add(added_tree *tree, text_view text, int32_t token) {
-    int32_t node = 0;
-    STATUS_REQUIRE(tree->count + text.bytes <= tree->capacity);
-    for (int64_t i = 0; i < text.bytes; i++) {
-        unsigned char byte = (unsigned char)text.at[i];
-        int32_t child = tree_child(tree, node, byte);
-        if (!child) {
-            child = (int32_t)tree->count++;
-            tree->nodes[child] = (added_node){.sibling = tree->nodes[node].child, .token = -1, .byte = byte};
-            tree->nodes[node].child = child;
-        }
-        node = child;
-    }
-    if (text.bytes == 0) return OTT_OK; /* an empty token would match everywhere */
-    if (tree->nodes[node].token < 0) tree->nodes[node].token = token;
-    unsigned char first = (unsigned char)text.at[0];
-    tree->firsts += !tree->first[first];
-    tree->first[first] = true;
-    tree->any_first = first;
-    return OTT_OK;
+ott_status added_content(tokenizer_scratch *s, const added_token *token, text_view *out) {
+    *out = token->content;
+    return token->normalized && !s->t->sentence ? normalize_text(s, *out, out) : OTT_OK;
 }
 
 /* Adds to the tree the tokens with this value of their flag `normalized`, special tokens first. If two tokens
@@ -94,9 +71,9 @@ static ott_status fill_tree(tokenizer *t, tokenizer_scratch *s, bool normalized,
         for (int64_t i = 0; i < t->added_count; i++) {
             const added_token *token = &t->added[i];
             if (token->normalized != normalized || token->special != special) continue;
-            text_view text = token->content;
-            if (normalized) TRY(normalize_text(s, text, &text));
-            TRY(tree_add(tree, text, (int32_t)i));
+            text_view text;
+            TRY(added_content(s, token, &text));
+            TRY(added_tree_add(tree, text, (int32_t)i));
         }
     return OTT_OK;
 }
@@ -105,9 +82,9 @@ static ott_status fill_tree(tokenizer *t, tokenizer_scratch *s, bool normalized,
 static ott_status measure_tree(const tokenizer *t, tokenizer_scratch *s, bool normalized, int64_t *bytes) {
     *bytes = 0;
     for (int64_t i = 0; i < t->added_count; i++) {
-        text_view text = t->added[i].content;
+        text_view text;
         if (t->added[i].normalized != normalized) continue;
-        if (normalized) TRY(normalize_text(s, text, &text));
+        TRY(added_content(s, &t->added[i], &text));
         TRY(check_length(&t->added[i], text.bytes, " once normalized"));
         *bytes += text.bytes;
     }
@@ -146,21 +123,6 @@ ott_status added_load(tokenizer *t, const json_t *root) {
 
 /* ---- finding ---- */
 
-/* Returns the longest added token that begins at `at`, or NULL. *end: position after the token. */
-static const added_token *longest_at(const tokenizer *t, const added_tree *tree, text_view text, int64_t at,
-                                     int64_t *end) {
-    const added_token *found = NULL;
-    int32_t node = 0;
-    for (int64_t i = at; i < text.bytes; i++) {
-        node = tree_child(tree, node, (unsigned char)text.at[i]);
-        if (!node) break;
-        if (tree->nodes[node].token < 0) continue;
-        found = &t->added[tree->nodes[node].token];
-        *end = i + 1;
-    }
-    return found;
-}
-
 /* Returns the first position from `at` on where a token may begin; text.bytes if there is none. */
 static int64_t next_first(const added_tree *tree, text_view text, int64_t at) {
     if (tree->firsts == 0) return text.bytes;
@@ -176,8 +138,9 @@ static const added_token *next_token(const tokenizer *t, const added_tree *tree,
                                      int64_t *begin, int64_t *end) {
     const added_token *found = NULL;
     for (int64_t at = from; !found && (at = next_first(tree, text, at)) < text.bytes; at++) {
+        int32_t token = added_tree_longest(tree, text, at, end);
         *begin = at;
-        found = longest_at(t, tree, text, at, end);
+        found = token < 0 ? NULL : &t->added[token];
     }
     return found;
 }

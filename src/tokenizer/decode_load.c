@@ -135,8 +135,7 @@ static text_view to_bytes(const decode_draft *d, text_view text, str *buffer) {
 /* Returns the decoder's input for a token: its name, or the content of an added token. */
 static ott_status seen_name(const tokenizer *t, tokenizer_scratch *s, int32_t id, text_view *name) {
     *name = t->names.at[id];
-    if (!t->added_by_id[id] || !t->added_by_id[id]->normalized) return OTT_OK;
-    return normalize_text(s, *name, name);
+    return t->added_by_id[id] ? added_content(s, t->added_by_id[id], name) : OTT_OK;
 }
 
 /* Applies all steps to the text of a token. first: the token begins a text. *text may point to a buffer. */

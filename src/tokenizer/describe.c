@@ -37,7 +37,9 @@ const int32_t *tokenizer_added_around(const tokenizer *t, bool after, int *count
 
 static int by_rank(const void *a, const void *b) {
     const tokenizer_merge *x = a, *y = b;
-    return (x->rank > y->rank) - (x->rank < y->rank);
+    if (x->rank != y->rank) return x->rank < y->rank ? -1 : 1;
+    if (x->left != y->left) return x->left < y->left ? -1 : 1; /* merges may have equal ranks */
+    return (x->right > y->right) - (x->right < y->right);
 }
 
 ott_status tokenizer_merges(mem *account, const tokenizer *t, tokenizer_merge **out, int64_t *count) {
@@ -95,6 +97,11 @@ bool tokenizer_is_sentencepiece(const tokenizer *t, bool *prepends) {
     bool marks = false;
     *prepends = false;
     if (t->model.byte_level || !t->model.byte_fallback || t->model.ignore_merges) return false;
+    if (t->unigram.scores) return false;
+    if (t->sentence) {
+        *prepends = t->sentence->dummy_prefix;
+        return t->sentence->escapes && !t->sentence->squeezes && t->sentence->units == 0;
+    }
     for (int i = 0; i < t->normalize_count; i++) {
         if (!marks_spaces(&t->normalize[i])) return false;
         *prepends = *prepends || t->normalize[i].kind == NORMALIZE_PREPEND;

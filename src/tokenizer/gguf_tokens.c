@@ -12,13 +12,10 @@
 
 /* ---- pre-tokenizers ---- */
 
-#define CONTRACTIONS "(?i:'s|'t|'re|'ve|'m|'ll|'d)|"
-#define WORD_START   "[^\\r\\n\\p{L}\\p{N}]?"
-#define UPPER        "[\\p{Lu}\\p{Lt}\\p{Lm}\\p{Lo}\\p{M}]"
-#define LOWER        "[\\p{Ll}\\p{Lm}\\p{Lo}\\p{M}]"
-#define SIGNS        " ?[^\\s\\p{L}\\p{N}]+"
-#define SPACES       "|\\s*[\\r\\n]+|\\s+(?!\\S)|\\s+"
-#define LLAMA3       CONTRACTIONS WORD_START "\\p{L}+|\\p{N}{1,3}|" SIGNS "[\\r\\n]*" SPACES
+#define WORD_START "[^\\r\\n\\p{L}\\p{N}]?"
+#define UPPER      "[\\p{Lu}\\p{Lt}\\p{Lm}\\p{Lo}\\p{M}]"
+#define LOWER      "[\\p{Ll}\\p{Lm}\\p{Lo}\\p{M}]"
+#define SIGNS      " ?[^\\s\\p{L}\\p{N}]+"
 
 enum { MOST_SPLITS = 4 };
 
@@ -31,19 +28,19 @@ static const struct {
     const char *others;      /* further names with the same rules, "|" around each */
     bool adds_bos, composes; /* the model's default; the original tokenizers normalize with NFC */
 } pre_tokenizers[] = {
-    {"llama-bpe", {LLAMA3}, .ignores_merges = true, .others = "|llama3|llama-v3|falcon3|", .adds_bos = true},
-    {"dbrx", {LLAMA3}, .others = "|smaug-bpe|"}, /* for the models dbrx and Phi-4 */
+    {"llama-bpe", {TOKENIZER_LLAMA3}, .ignores_merges = true, .others = "|llama3|llama-v3|falcon3|", .adds_bos = true},
+    {"dbrx", {TOKENIZER_LLAMA3}, .others = "|smaug-bpe|"}, /* for the models dbrx and Phi-4 */
     {"qwen2",
-     {CONTRACTIONS WORD_START "\\p{L}+|\\p{N}|" SIGNS "[\\r\\n]*" SPACES},
+     {TOKENIZER_QWEN2},
      .others = "|deepseek-r1-qwen|megrez|",
      .composes = true},
     {"tekken",
-     {WORD_START UPPER "*" LOWER "+|" WORD_START UPPER "+" LOWER "*|\\p{N}|" SIGNS "[\\r\\n/]*" SPACES},
+     {WORD_START UPPER "*" LOWER "+|" WORD_START UPPER "+" LOWER "*|\\p{N}|" SIGNS "[\\r\\n/]*" TOKENIZER_SPACES},
      .ignores_merges = true,
      .adds_bos = true},
     {"gpt-4o",
      {WORD_START UPPER "*" LOWER "+(?i:'s|'t|'re|'ve|'m|'ll|'d)?|" WORD_START UPPER "+" LOWER
-                       "*(?i:'s|'t|'re|'ve|'m|'ll|'d)?|\\p{N}{1,3}|" SIGNS "[\\r\\n/]*" SPACES},
+                       "*(?i:'s|'t|'re|'ve|'m|'ll|'d)?|\\p{N}{1,3}|" SIGNS "[\\r\\n/]*" TOKENIZER_SPACES},
      .others = "|llama4|"},
     {"gpt-2", {TOKENIZER_GPT2}, .others = "|phi-2|olmo|jais|"},
     {"starcoder",

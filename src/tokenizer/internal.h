@@ -22,7 +22,8 @@ typedef enum normalize_kind {
     NORMALIZE_LOWERCASE,
     NORMALIZE_STRIP,
     NORMALIZE_PREPEND,
-    NORMALIZE_REPLACE
+    NORMALIZE_REPLACE,
+    NORMALIZE_SENTENCE /* SentencePiece's normalizer */
 } normalize_kind;
 
 typedef struct normalize_step {
@@ -78,6 +79,22 @@ typedef struct added_tree {
     unsigned char any_first; /* one byte that begins a token */
 } added_tree;
 
+/* SentencePiece's normalizer: replacements (charsmap), and what becomes of white space. */
+typedef struct sentence_rules {
+    bool dummy_prefix, squeezes, escapes; /* add_dummy_prefix, remove_extra_whitespaces, escape_whitespaces */
+    bool only_first;        /* transformers' legacy = false: dummy_prefix only before the start of the text */
+    const char *trie;       /* [units] little-endian uint32: a double-array trie of the replaced texts */
+    int64_t units;          /* 0: no replacements */
+    text_view replacements; /* texts that end with zero bytes, at the offsets that the trie stores */
+} sentence_rules;
+
+/* SentencePiece's unigram model. */
+typedef struct unigram_model {
+    added_tree tree; /* texts of the pieces */
+    float *scores;   /* [pieces]; NULL: the model is BPE */
+    float unknown;   /* score of a character without a piece */
+} unigram_model;
+
 typedef struct decode_rule {
     bool byte_level, byte_fallback;
     bool spaced;           /* the file has no decoder: tokens are joined with spaces */
@@ -101,6 +118,12 @@ struct tokenizer {
     text_list piece_bytes; /* byte-level only: bytes of each token of the vocabulary */
     text_index by_piece;   /* finds vocabulary tokens: byte-level by piece_bytes, else by name */
     bpe_model model;
+    /* SentencePiece and tiktoken: two tokens merge if their text is a ranked token. Lower ranks merge first. */
+    const int32_t *ranks; /* [ranked] rank of each token; -1: none; NULL: the file lists its merges */
+    int64_t ranked;
+    sentence_rules *sentence; /* NULL: not a SentencePiece model */
+    unigram_model unigram;
+    const char *bos_name, *eos_name; /* default BOS, which is added before a text, and EOS; NULL: none */
     normalize_step normalize[TOKENIZER_MAX_STEPS];
     int normalize_count;
     split_step split[TOKENIZER_MAX_STEPS];
@@ -128,7 +151,10 @@ struct tokenizer_scratch {
     str *split_text; /* [split_count] output of pre-tokenizer steps that change their text */
     bpe_work *work;
     const cancellation *cancellation; /* NULL: encoding cannot be stopped */
-    int64_t unchecked;                /* bytes encoded since the last check of `cancellation` */
+    bool at_start;                    /* normalize_text receives the start of the text */
+    struct unigram_node *nodes;       /* [node_capacity] for the unigram model */
+    int64_t node_capacity;
+    int64_t unchecked; /* bytes encoded since the last check of `cancellation` */
 };
 
 /* One call of tokenizer_encode. */
@@ -144,6 +170,10 @@ typedef struct encode_run {
 
 /* ---- reading (json.c); tokenizer_open adds the file name to errors ---- */
 
+#define JSON_FILE_LIMIT (INT64_C(256) << 20) /* maximum bytes of a file; the largest known files have 40 MB */
+
+/* Parses a JSON file, which must be an object. */
+ott_status json_parse_object(const char *path, const char *data, int64_t bytes, size_t flags, json_t **out);
 /* Reads a JSON file. `flags`: additional flags of jansson. *out is NULL if the file does not exist. */
 ott_status json_read_file(mem *account, const char *path, size_t flags, json_t **out);
 /* Reads a required text; copies it to the arena. */
@@ -159,8 +189,11 @@ typedef ott_status (*json_step)(tokenizer *t, const json_t *object, const char *
 ott_status json_each_step(tokenizer *t, const json_t *object, const char *part, const char *list,
                           json_step step, void *context);
 
-/* OTT_ERR_UNSUPPORTED if the file is a SentencePiece model or a tiktoken vocabulary. */
-ott_status tokenizer_check_kind(const char *path);
+/* Reads a JSON file in the tokenizer's folder. *out is NULL if the file does not exist. */
+ott_status tokenizer_read_neighbour(tokenizer *t, const char *name, size_t flags, json_t **out);
+/* Reads a tokenizer file of any kind (file.c). *root: members of a tokenizer.json; release with json_decref.
+   */
+ott_status tokenizer_read_file(tokenizer *t, json_t **root);
 
 /* ---- the parts ---- */
 
@@ -178,6 +211,13 @@ bool tokenizer_neighbour(const tokenizer *t, const char *name, char path[PATH_MA
 ott_status template_load_ends(tokenizer *t, const json_t *config, const json_t *map,
                               const json_t *generation);
 ott_status template_load_neighbours(tokenizer *t); /* reads other files in the folder of tokenizer.json */
+
+/* Adds a text to a tree with enough nodes (added_tree.c). If two texts are equal, the first one's token is
+   kept. */
+ott_status added_tree_add(added_tree *tree, text_view text, int32_t token);
+int32_t added_tree_child(const added_tree *tree, int32_t node, unsigned char byte); /* 0: none */
+/* Returns the token with the longest text at byte `at`; -1: none. *end: position after the token. */
+int32_t added_tree_longest(const added_tree *tree, text_view text, int64_t at, int64_t *end);
 
 /* GPT-2's mapping of bytes to characters, all less than U+0180. */
 typedef struct byte_characters {
@@ -209,6 +249,10 @@ typedef ott_status (*added_mark)(encode_run *run, added_part part, int64_t end);
    them. at_start: the text begins the input. */
 ott_status added_walk(encode_run *run, const added_tree *tree, added_part part, bool at_start,
                       added_rest rest, added_mark mark);
+
+/* Returns the text in which a token is found: its content, normalized if the token is. SentencePiece's
+   normalizer does not change the texts of pieces. */
+ott_status added_content(tokenizer_scratch *s, const added_token *token, text_view *out);
 
 /* Runs pre-tokenizer `step` and all later steps on `text`. at_start: `text` begins the input. */
 ott_status split_run(encode_run *run, int step, text_view text, bool at_start);

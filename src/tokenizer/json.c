@@ -4,11 +4,9 @@
 #include "base/json/json_text.h"
 #include <inttypes.h>
 
-#define FILE_LIMIT (INT64_C(256) << 20) /* maximum bytes of a file; the largest known files have 40 MB */
-enum { MAX_NESTING = 8 };               /* maximum depth of nested Sequences */
+enum { MAX_NESTING = 8 }; /* maximum depth of nested Sequences */
 
-static ott_status parse_object(const char *path, const char *data, int64_t bytes, size_t flags,
-                               json_t **out) {
+ott_status json_parse_object(const char *path, const char *data, int64_t bytes, size_t flags, json_t **out) {
     json_error_t error;
     int64_t bad = str_utf8_error(data, bytes);
     if (bad >= 0) return status_fail(OTT_ERR_FORMAT, "%s: not UTF-8 at byte %" PRId64, path, bad);
@@ -28,8 +26,8 @@ ott_status json_read_file(mem *account, const char *path, size_t flags, json_t *
     int64_t bytes;
     *out = NULL;
     if (!file_exists(path)) return OTT_OK;
-    TRY(file_read(account, path, FILE_LIMIT, &data, &bytes));
-    ott_status status = parse_object(path, data, bytes, flags, out);
+    TRY(file_read(account, path, JSON_FILE_LIMIT, &data, &bytes));
+    ott_status status = json_parse_object(path, data, bytes, flags, out);
     mem_free(account, data);
     return status;
 }

@@ -1,5 +1,5 @@
 /* tokenizer/normalize: Unicode normalization forms, lower case, strip, prepend and replace. */
-#include "tokenizer/internal.h"
+#include "tokenizer/foreign/foreign.h"
 #include <inttypes.h>
 #include <utf8proc.h>
 
@@ -207,6 +207,7 @@ static ott_status apply_step(tokenizer_scratch *s, const normalize_step *step, i
     case NORMALIZE_REPLACE:
         TRY(normalize_replace(&step->pattern, &s->matcher, *text, step->content, limit, buffer));
         break;
+    case NORMALIZE_SENTENCE: TRY(sentence_normalize(s->t, *text, s->at_start, limit, buffer)); break;
     case NORMALIZE_STRIP: break;
     }
     *text = (text_view){buffer->text, buffer->length};

@@ -29,6 +29,7 @@ void tokenizer_scratch_close(tokenizer_scratch *s) {
     mem_free(account, s->split_text);
     for (int i = 0; i < 2; i++) str_free(&s->normalized[i]);
     mem_free(account, s->codepoints);
+    mem_free(account, s->nodes);
     bpe_close(account, s->work);
     regex_matcher_close(&s->matcher);
     mem_free(account, s);

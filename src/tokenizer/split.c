@@ -2,7 +2,7 @@
    a leading space, replace spaces with a mark (Metaspace). Each piece passes all steps before the next piece
    (depth first), so pieces are never collected. */
 #include "tokenizer/describe.h"
-#include "tokenizer/internal.h"
+#include "tokenizer/foreign/foreign.h"
 
 /* ---- loading ---- */
 
@@ -270,7 +270,7 @@ static ott_status encode_piece(encode_run *run, text_view piece) {
         s->unchecked = 0;
         TRY(cancellation_check(s->cancellation));
     }
-    return bpe_encode(run, piece);
+    return run->t->unigram.scores ? unigram_encode(run, piece) : bpe_encode(run, piece);
 }
 
 ott_status split_run(encode_run *run, int step, text_view text, bool at_start) {

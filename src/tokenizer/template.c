@@ -101,14 +101,23 @@ static ott_status read_additions(tokenizer *t, const json_t *config) {
     return OTT_OK;
 }
 
+/* Uses the BOS and EOS of a SentencePiece model or tiktoken vocabulary. Its BOS is added before a text. */
+static ott_status use_default_ends(tokenizer *t) {
+    int32_t bos = t->bos_name ? tokenizer_find(t, t->bos_name) : -1;
+    if (t->bos < 0) t->bos = bos;
+    if (t->eos < 0 && t->eos_name) t->eos = tokenizer_find(t, t->eos_name);
+    return bos < 0 ? OTT_OK : append_template_id(t, t->bos, t->prefix, &t->prefix_count);
+}
+
 bool tokenizer_neighbour(const tokenizer *t, const char *name, char path[PATH_MAX]) {
     const char *slash = strrchr(t->path, '/');
     int folder = slash ? (int)(slash - t->path) + 1 : 0;
     return !t->is_gguf && snprintf(path, PATH_MAX, "%.*s%s", folder, t->path, name) < PATH_MAX;
 }
 
-static ott_status read_neighbour(tokenizer *t, const char *name, size_t flags, json_t **out) {
+ott_status tokenizer_read_neighbour(tokenizer *t, const char *name, size_t flags, json_t **out) {
     char path[PATH_MAX];
+    *out = NULL;
     return tokenizer_neighbour(t, name, path) ? json_read_file(t->account, path, flags, out) : OTT_OK;
 }
 
@@ -135,6 +144,7 @@ ott_status template_load_ends(tokenizer *t, const json_t *config, const json_t *
     if (!json_is_array(eos)) add_stop(t, eos);
     for (size_t i = 0; i < json_array_size(eos); i++) add_stop(t, json_array_get(eos, i));
     if (t->eos < 0 && t->stop_count > 0) t->eos = t->stops[0];
+    TRY(use_default_ends(t));
     TRY(read_additions(t, config));
     if (t->bos < 0 && t->prefix_count > 0) t->bos = t->prefix[0];
     if (t->eos < 0 && t->suffix_count > 0) t->eos = t->suffix[t->suffix_count - 1];
@@ -146,9 +156,9 @@ ott_status template_load_neighbours(tokenizer *t) {
     char path[PATH_MAX];
     ott_status status;
     /* transformers writes model_max_length as the integer 10^30, which jansson must read as a real. */
-    TRY_OUT(read_neighbour(t, "tokenizer_config.json", JSON_DECODE_INT_AS_REAL, &config));
-    TRY_OUT(read_neighbour(t, "special_tokens_map.json", 0, &map));
-    TRY_OUT(read_neighbour(t, "generation_config.json", 0, &generation));
+    TRY_OUT(tokenizer_read_neighbour(t, "tokenizer_config.json", JSON_DECODE_INT_AS_REAL, &config));
+    TRY_OUT(tokenizer_read_neighbour(t, "special_tokens_map.json", 0, &map));
+    TRY_OUT(tokenizer_read_neighbour(t, "generation_config.json", 0, &generation));
     TRY_OUT(template_load_ends(t, config, map, generation));
     if (tokenizer_neighbour(t, "chat_template.jinja", path) && file_exists(path)) t->chat_template = true;
 out:

@@ -1,8 +1,8 @@
 /* tokenizer/tokenizer: opens a tokenizer, and passes a text through its parts. */
 #include "tokenizer/tokenizer.h"
 #include "base/file/file.h"
+#include "tokenizer/foreign/foreign.h"
 #include "tokenizer/gguf_tokens.h"
-#include "tokenizer/internal.h"
 #include <inttypes.h>
 
 static ott_status load_parts(tokenizer *t, const json_t *root) {
@@ -27,14 +27,15 @@ static ott_status load_gguf(tokenizer *t) {
 }
 
 static ott_status load_steps(tokenizer *t, const char *path) {
+    char file[PATH_MAX];
     json_t *root;
-    bool folder = file_is_folder(path);
-    TRY(arena_printf(t->texts, &t->path, "%s%s", path, folder ? "/tokenizer.json" : ""));
-    if (!folder && file_is_gguf(path)) return load_gguf(t);
-    if (folder && !file_exists(t->path)) return tokenizer_fail_absent(path);
-    TRY(tokenizer_check_kind(t->path));
-    TRY(json_read_file(t->account, t->path, 0, &root));
-    if (!root) return status_fail(OTT_ERR_NOT_FOUND, "%s: there is no such file", t->path);
+    if (file_is_folder(path)) {
+        if (!tokenizer_file_in(path, file)) return tokenizer_fail_absent(path);
+        path = file;
+    }
+    TRY(arena_strdup(t->texts, path, &t->path));
+    if (file_is_gguf(path)) return load_gguf(t);
+    TRY(tokenizer_read_file(t, &root));
     ott_status status = load_parts(t, root);
     json_decref(root);
     return status != OTT_OK ? status_context(status, "%s", t->path) : template_load_neighbours(t);
@@ -56,6 +57,7 @@ void tokenizer_close(tokenizer *t) {
     decode_close(t);
     for (int i = 0; i < t->normalize_count; i++) regex_free(&t->normalize[i].pattern);
     for (int i = 0; i < t->split_count; i++) regex_free(&t->split[i].pattern);
+    unigram_close(t);
     mem_free(t->account, t->raw_tree.nodes);
     mem_free(t->account, t->normalized_tree.nodes);
     mem_free(t->account, t->added);
@@ -75,7 +77,10 @@ static ott_status encode_normalized(encode_run *run, text_view text, bool at_sta
 
 static ott_status encode_raw(encode_run *run, text_view text, bool at_start) {
     text_view normal;
+    run->s->at_start = at_start;
     TRY(normalize_text(run->s, text, &normal));
+    /* In a unigram model, user-defined pieces compete with other pieces. */
+    if (run->t->unigram.scores) return encode_normalized(run, normal, at_start);
     return added_walk(run, &run->t->normalized_tree, (added_part){normal, 0}, at_start, encode_normalized,
                       NULL);
 }

@@ -1,8 +1,12 @@
 /*
- * tokenizer/tokenizer: encodes text to token ids and decodes ids to text, for Hugging Face's tokenizer.json
- * with a BPE model: byte-level (Llama 3, Mistral Nemo, Qwen 2.5, Phi-4, DeepSeek-V3) or SentencePiece-style
- * with byte fallback (Llama 2, Mistral 7B). The ids equal the ids of Hugging Face's tokenizers library. An
- * unsupported part of a file is an OTT_ERR_UNSUPPORTED that names the part; it is never ignored.
+ * tokenizer/tokenizer: encodes text to token ids and decodes ids to text. The file is one of
+ * - Hugging Face's tokenizer.json with a BPE model: byte-level (Llama 3, Mistral Nemo, Qwen 2.5, Phi-4,
+ *   DeepSeek-V3) or SentencePiece-style with byte fallback (Llama 2, Mistral 7B);
+ * - SentencePiece's tokenizer.model with a BPE or unigram model;
+ * - tiktoken's vocabulary of Llama 3 (tokenizer.model) or Qwen (qwen.tiktoken);
+ * - llama.cpp's GGUF file (tokenizer/gguf_tokens).
+ * The ids equal the ids of the format's own library: tokenizers, sentencepiece, tiktoken. An unsupported part
+ * of a file is an OTT_ERR_UNSUPPORTED that names the part; it is never ignored.
  *
  * A tokenizer is read-only after tokenizer_open. Any number of threads may use it, each with its own scratch.
  */
@@ -11,20 +15,25 @@
 
 #include "base/text/str.h"
 #include "base/cancellation.h"
+#include <limits.h>
 
 typedef struct tokenizer tokenizer;
 
-/* Opens the tokenizer of `path`, a model's folder, its tokenizer.json, or a GGUF file. For a folder also reads tokenizer_config.json,
-   special_tokens_map.json and generation_config.json in the same folder, if they exist, for the ids that
-   begin and end a text. Errors name the file and the part: OTT_ERR_NOT_FOUND, OTT_ERR_FORMAT,
-   OTT_ERR_UNSUPPORTED. "truncation" and "padding" are not read; the caller truncates and pads. */
+/* Opens the tokenizer of `path`: a tokenizer file, a GGUF file or a model's folder (tokenizer_file_in). For a
+   folder or a tokenizer file, also reads tokenizer_config.json, special_tokens_map.json and
+   generation_config.json in the same folder, if they exist, for the ids that begin and end a text. Errors name
+   the file and the part: OTT_ERR_NOT_FOUND, OTT_ERR_FORMAT, OTT_ERR_UNSUPPORTED. "truncation" and "padding"
+   are not read; the caller truncates and pads. */
 ott_status tokenizer_open(mem *account, const char *path, tokenizer **out);
 void tokenizer_close(tokenizer *t); /* does nothing for NULL */
-/* Fails with OTT_ERR_NOT_FOUND: `folder` has no tokenizer.json. The message names other tokenizer files in
-   the folder (tokenizer.model, vocab.json) and how to convert them. */
+/* Finds the folder's tokenizer file: tokenizer.json, or else tokenizer.model, spiece.model,
+   sentencepiece.bpe.model or qwen.tiktoken. Returns false if there is none. */
+bool tokenizer_file_in(const char *folder, char path[PATH_MAX]);
+/* Fails with OTT_ERR_NOT_FOUND: `folder` has no tokenizer file. The message also says how to convert a
+   vocab.json. */
 ott_status tokenizer_fail_absent(const char *folder);
 
-const char *tokenizer_path(const tokenizer *t); /* path of its tokenizer.json or GGUF file */
+const char *tokenizer_path(const tokenizer *t); /* path of its file */
 /* OTT_ERR_ARGUMENT if `output` is one of the tokenizer's own files. */
 ott_status tokenizer_check_output(const tokenizer *t, const char *output);
 /* Largest id + 1, including added tokens. vocab_size of config.json may be larger, to pad the embedding. */

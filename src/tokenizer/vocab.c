@@ -177,6 +177,13 @@ static void note_joined(bpe_model *m, text_view left, text_view right, uint32_t 
             memset(m->no_merge, 0, sizeof m->no_merge);
 }
 
+/* Adds a merge to the table; a later merge of the same pair wins. merged: the text of its result. */
+static void put_merge(bpe_model *m, text_view left, text_view right, text_view merged, merge_slot slot) {
+    *merge_at(m, slot.left, slot.right) = slot;
+    if (m->splits_words && joins_words(merged)) m->splits_words = false;
+    if (m->splits_words) note_joined(m, left, right, slot.left, slot.right);
+}
+
 static ott_status load_merge(tokenizer *t, const json_t *merge, size_t rank, str *joined) {
     text_view left, right;
     uint32_t a, b, id;
@@ -193,20 +200,24 @@ static ott_status load_merge(tokenizer *t, const json_t *merge, size_t rank, str
     /* A merge with an empty part is refused: it would apply to its own result, without end. */
     if (left.bytes == 0 || right.bytes == 0)
         return status_fail(OTT_ERR_FORMAT, "model.merges: merge %zu has an empty part", rank);
-    *merge_at(&t->model, a, b) = (merge_slot){a, b, (int32_t)rank, (int32_t)id}; /* a later merge wins */
-    if (t->model.splits_words && joins_words(merged)) t->model.splits_words = false;
-    if (t->model.splits_words) note_joined(&t->model, left, right, a, b);
+    put_merge(&t->model, left, right, merged, (merge_slot){a, b, (int32_t)rank, (int32_t)id});
     return OTT_OK;
 }
 
-static ott_status load_merges(tokenizer *t, const json_t *merges) {
+static ott_status open_merges(tokenizer *t, int64_t count) {
     bpe_model *m = &t->model;
-    int64_t size = 64, count = (int64_t)json_array_size(merges);
-    if (!json_is_array(merges)) return status_fail(OTT_ERR_FORMAT, "model.merges is missing or not an array");
+    int64_t size = 64;
     while (size < 2 * count) size *= 2;
     TRY(mem_alloc_array(t->account, MEM_DATA, size, sizeof *m->merges, "merges", &m->merges));
     m->merge_mask = (uint64_t)size - 1;
     for (int64_t i = 0; i < size; i++) m->merges[i] = (merge_slot){UINT32_MAX, UINT32_MAX, -1, -1};
+    return OTT_OK;
+}
+
+static ott_status load_merges(tokenizer *t, const json_t *merges) {
+    int64_t count = (int64_t)json_array_size(merges);
+    if (!json_is_array(merges)) return status_fail(OTT_ERR_FORMAT, "model.merges is missing or not an array");
+    TRY(open_merges(t, count));
     str joined = {.account = t->account};
     ott_status status = OTT_OK;
     for (size_t i = 0; i < (size_t)count && status == OTT_OK; i++)
@@ -215,18 +226,51 @@ static ott_status load_merges(tokenizer *t, const json_t *merges) {
     return status;
 }
 
+/* ---- merges of ranked tokens ---- */
+
+static const text_list *pieces_of(const tokenizer *t) {
+    return t->model.byte_level ? &t->piece_bytes : &t->names;
+}
+
+/* True if the encoder may find the token by its text. */
+static bool is_piece(const tokenizer *t, int32_t id) {
+    return pieces_of(t)->at[id].at && (!t->ranks || (id < t->ranked && t->ranks[id] >= 0));
+}
+
+/* Returns the number of ways to divide a token into two tokens. add: also adds each as a merge. */
+static int64_t split_token(tokenizer *t, int32_t id, bool add) {
+    text_view text = pieces_of(t)->at[id];
+    int64_t count = 0;
+    for (int64_t at = 1; at < text.bytes; at++) {
+        text_view left = {text.at, at}, right = {text.at + at, text.bytes - at};
+        int32_t a = text_index_find(&t->by_piece, left.at, left.bytes), b = -1;
+        if (a >= 0) b = text_index_find(&t->by_piece, right.at, right.bytes);
+        if (b < 0) continue;
+        count++;
+        merge_slot slot = {(uint32_t)a, (uint32_t)b, t->ranks[id], id};
+        if (add) put_merge(&t->model, left, right, text, slot);
+    }
+    return count;
+}
+
+static ott_status load_ranked_merges(tokenizer *t) {
+    int64_t count = 0;
+    for (int pass = 0; pass < 2; pass++) {
+        if (pass == 1) TRY(open_merges(t, count));
+        for (int32_t id = 0; id < t->ranked && id < t->vocab; id++)
+            if (is_piece(t, id)) count += split_token(t, id, pass == 1);
+    }
+    return OTT_OK;
+}
+
 /* ---- the model ---- */
 
 /* Makes the index that finds a token by its text: its name, or in a byte-level model the name's raw bytes. */
 static ott_status load_pieces(tokenizer *t, int64_t tokens) {
-    const text_list *pieces = &t->names;
-    if (t->model.byte_level) {
-        TRY(load_piece_bytes(t));
-        pieces = &t->piece_bytes;
-    }
-    TRY(text_index_open(t->account, pieces, tokens, &t->by_piece));
+    if (t->model.byte_level) TRY(load_piece_bytes(t));
+    TRY(text_index_open(t->account, pieces_of(t), tokens, &t->by_piece));
     for (int32_t id = 0; id < t->vocab; id++)
-        if (pieces->at[id].at) text_index_add(&t->by_piece, id);
+        if (is_piece(t, id)) text_index_add(&t->by_piece, id);
     for (int c = 0; c < 128; c++) t->model.ascii[c] = text_index_find(&t->by_piece, &(char){(char)c}, 1);
     return OTT_OK;
 }
@@ -283,8 +327,9 @@ ott_status vocab_load(tokenizer *t, const json_t *root) {
     t->model.splits_words = !t->model.byte_level && !t->model.ignore_merges &&
                             text_index_find(&t->by_name, metaspace, sizeof metaspace - 1) >= 0;
     memset(t->model.no_merge, t->model.splits_words, sizeof t->model.no_merge);
-    TRY(load_merges(t, json_object_get(model, "merges")));
+    if (!t->ranks) TRY(load_merges(t, json_object_get(model, "merges")));
     TRY(load_pieces(t, e.tokens));
+    if (t->ranks) TRY(load_ranked_merges(t));
     /* With fuse_unk, two characters without tokens may become one token, so no word may end between them. */
     bpe_model *m = &t->model;
     for (int a = 0; a < 128; a++)

@@ -39,7 +39,7 @@ chmod +x brew/brew
 PATH=$PWD/brew "$root/tools/setup.sh" build test >out 2>err
 code=$?
 trouble=$(missing out \
-    "joins ranks|brew ran: install pkgconf libyaml tomlplusplus jansson pcre2 utf8proc curl \
+    "joins ranks|brew ran: install pkgconf libyaml tomlplusplus jansson pcre2 utf8proc zlib zstd curl \
 openssl@3 open-mpi cmocka")
 [ $code -eq 0 ] || trouble="exit code $code: $(cat err)"
 report "setup.sh installs the formulas with Homebrew" "$trouble"

@@ -240,6 +240,23 @@ wait $process
 holds "SIGTERM ends a run while its data is rendered" is $? 143
 kill $guard
 
+# ---- files of other formats ----
+golden=$here/../golden/sentencepiece
+mkdir sentence
+cp "$golden/llama.model" sentence/tokenizer.model
+printf 'In the beginning\n' >line
+"$program" tokenize --tokenizer sentence --no-special <line >out 2>err
+"$program" tokenize --tokenizer sentence --decode <out >back 2>err
+holds "a SentencePiece model decodes its ids to the text" cmp back line
+printf '{"text": "In the beginning"}\n{"text": "Let there be light"}\n' >rows.jsonl
+"$program" tokenize rows.jsonl --tokenizer sentence --out plain.bin >out 2>err
+gzip -k rows.jsonl
+"$program" tokenize rows.jsonl.gz --tokenizer sentence --out packed.bin >out 2>err
+holds "a gzip file gives the plain file's tokens" cmp plain.bin packed.bin
+head -c 30 rows.jsonl.gz >part.jsonl.gz
+fails "an incomplete gzip file" 2 "part.jsonl.gz: the gzip data is damaged at byte 30: the file is incom" \
+    tokenize part.jsonl.gz --tokenizer sentence --out part.bin
+
 # ---- the tokenizers of real models ----
 for model in llama-3.1 mistral-7b-v0.1 mistral-nemo-2407 phi-4 qwen2.5; do
     if [ ! -e "$shared/tokenizers/$model/tokenizer.json" ]; then

@@ -1,14 +1,16 @@
 /*
  * tokenizer.json and the files next to it. Input: the files and a text, separated by form feeds (which JSON
- * does not contain).
+ * does not contain). With FOREIGN_NAME the input is a file of this name, and also the text.
  */
 #include "fuzz.h"
 #include "tokenizer/tokenizer.h"
 #include <string.h>
 
+#ifndef FOREIGN_NAME
 static const char *const names[] = {"tokenizer.json", "tokenizer_config.json", "special_tokens_map.json",
                                     "generation_config.json"};
 enum { FILES = sizeof names / sizeof *names };
+#endif
 
 static void decode(mem *account, const tokenizer *t, const tokenizer_ids *ids, bool skip_special) {
     str decoded = {.account = account}, streamed = {.account = account};
@@ -54,6 +56,18 @@ static void use(mem *account, const tokenizer *t, const char *text, int64_t byte
     encode(account, t, text, bytes);
 }
 
+#ifdef FOREIGN_NAME
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t bytes) {
+    mem *account = fuzz_account();
+    tokenizer *t;
+    if (tokenizer_open(account, fuzz_file(FOREIGN_NAME, data, bytes), &t) == OTT_OK) {
+        use(account, t, (const char *)data, (int64_t)bytes);
+        tokenizer_close(t);
+    }
+    mem_close(account);
+    return 0;
+}
+#else
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t bytes) {
     const char *at = (const char *)data, *end = at + bytes, *path = NULL;
     for (int i = 0; i < FILES; i++) {
@@ -72,3 +86,4 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t bytes) {
     mem_close(account);
     return 0;
 }
+#endif

@@ -8,9 +8,8 @@ root=$(cd "$(dirname "$0")/../.." && pwd)
 build=${1:-$root/build/fuzz}
 shift $(($# > 0))
 seconds=${FUZZ_SECONDS:-60}
-all='tokenizer jinja yaml toml safetensors shards gguf hf_config tokens jsonl state metrics summary float8 '\
-'words command
-    eval_row adapter'
+all='tokenizer sentencepiece tiktoken jinja yaml toml safetensors shards gguf hf_config tokens jsonl state
+    metrics summary float8 words command eval_row adapter'
 
 # The programs write their inputs to memory, not to a disk.
 [ -w /dev/shm ] && shared=/dev/shm || shared=${TMPDIR:-/tmp}
@@ -38,7 +37,9 @@ words() {
     eval_row) grep -ohE '"[A-Za-z_]{3,30}"' "$root"/src/eval/row.c | tr -d '"' ;;
     tokens | jsonl) grep -ohE '"[A-Za-z_]{3,30}"' "$root"/src/data/dataset*.c | tr -d '"' ;;
     jinja) grep -ohE '"[A-Za-z_]{2,30}"' "$root"/src/tokenizer/jinja/*.c | tr -d '"' ;;
-    tokenizer) grep -ohE '"[A-Za-z_0-9]{2,30}"' "$root"/src/tokenizer/*.[ch] | tr -d '"' ;;
+    tokenizer | sentencepiece | tiktoken)
+        grep -ohE '"[A-Za-z_0-9]{2,30}"' "$root"/src/tokenizer/*.[ch] | tr -d '"'
+        ;;
     gguf) grep -ohE '"[A-Za-z_0-9.]{2,40}"' "$root"/src/formats/gguf/*.c "$root"/src/tokenizer/gguf_tokens.c |
         tr -d '"' ;;
     *) find "$root"/src/formats -name "*${1#hf_}*.[ch]" -exec grep -ohE '"[A-Za-z_0-9]{2,30}"' {} + |
@@ -47,8 +48,10 @@ words() {
 }
 
 seeds() {
-    [ "$1" = jinja ] || cp "$root/tests/fuzz/corpus/$1"/* "$2"
+    case $1 in jinja | sentencepiece | tiktoken) ;; *) cp "$root/tests/fuzz/corpus/$1"/* "$2" ;; esac
     case $1 in
+    sentencepiece) cp "$root"/tests/golden/sentencepiece/*.model "$2" ;;
+    tiktoken) head -c 2600 "$root"/tests/golden/sentencepiece/llama.tiktoken >"$2/llama" ;;
     jinja) cp "$root"/tests/golden/chat/*.jinja "$2" ;;
     yaml | toml) cp "$root"/configs/*."$1" "$2" ;;
     esac

@@ -4,6 +4,7 @@
  */
 #include "tokenizer/tokenizer_case.h"
 #include "base/file/file.h"
+#include "tokenizer/describe.h"
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stdio.h>
@@ -77,6 +78,49 @@ static void check_ends(folder *f, const model *m, const tokenizer *t) {
     free(with);
 }
 
+/* Converts the characters of a byte-level token to the bytes that they represent. */
+static void byte_text(const char *name, str *out) {
+    static unsigned char byte_of[0x180];
+    for (int byte = 0; byte < 256 && !byte_of[0xff]; byte++) {
+        char one[3] = "";
+        bool two = tokenizer_byte_name((unsigned char)byte, one) == 2;
+        byte_of[two ? (one[0] & 0x1f) << 6 | (one[1] & 0x3f) : one[0]] = (unsigned char)byte;
+    }
+    for (; *name; name++) {
+        int c = (unsigned char)*name;
+        if (c >= 0x80) c = (c & 0x1f) << 6 | (*++name & 0x3f);
+        str_append_bytes(out, &byte_of[c], 1);
+    }
+}
+
+/* Writes the tokenizer's byte-level vocabulary as tiktoken does: on each line a token in base64 and its id.
+   */
+static const char *write_tiktoken(folder *f, const char *name, int64_t tokens, const char *json_path) {
+    static const char digits[] = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
+    tokenizer *t;
+    str out = {.account = f->account};
+    if (tokenizer_open(f->account, json_path, &t) != OTT_OK) fail_msg("%s", status_text());
+    for (int32_t id = 0; id < tokens; id++) {
+        str bytes = {.account = f->account};
+        byte_text(tokenizer_token(t, id), &bytes);
+        for (int64_t i = 0; i < bytes.length; i += 3) {
+            int64_t left = bytes.length - i;
+            uint32_t bits = 0;
+            for (int k = 0; k < 3; k++) bits = bits << 8 | (k < left ? (unsigned char)bytes.text[i + k] : 0);
+            char four[4];
+            for (int k = 0; k < 4; k++) four[k] = k <= left ? digits[bits >> (18 - 6 * k) & 63] : '=';
+            str_append_bytes(&out, four, 4);
+        }
+        str_printf(&out, " %d\n", id);
+        str_free(&bytes);
+    }
+    assert_int_equal(str_finish(&out), OTT_OK);
+    tokenizer_close(t);
+    const char *path = folder_write(f, name, out.text, out.length);
+    str_free(&out);
+    return path;
+}
+
 static void check_model(void **state, const model *m) {
     char path[512];
     tokenizer *t;
@@ -108,6 +152,23 @@ static void qwen_2_5(void **state) {
     check_model(state, &(model){"qwen2.5", 151665, NULL, "<|im_end|>", false, true});
 }
 
+/* The tokenizer.model of Llama's original folder gives the ids of the tokenizer.json. */
+static void llama_3_1_original(void **state) {
+    const model m = {"llama-3.1", 128256, "<|begin_of_text|>", "<|end_of_text|>", true, true};
+    char path[512];
+    tokenizer *t;
+    if (!file_exists(shared_path("tokenizers/%s/tokenizer.json", m.name, path))) {
+        print_message("SKIPPED: the tokenizer of %s is missing: %s (set OTTAVA_SHARED)\n", m.name, path);
+        skip();
+    }
+    folder *f = *state;
+    if (tokenizer_open(f->account, write_tiktoken(f, "tokenizer.model", 128000, path), &t) != OTT_OK)
+        fail_msg("%s", status_text());
+    check_ends(f, &m, t);
+    check_vectors(f, &m, t);
+    tokenizer_close(t);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup_teardown(llama_3_1, folder_setup, folder_teardown),
@@ -115,6 +176,7 @@ int main(void) {
         cmocka_unit_test_setup_teardown(mistral_nemo, folder_setup, folder_teardown),
         cmocka_unit_test_setup_teardown(phi_4, folder_setup, folder_teardown),
         cmocka_unit_test_setup_teardown(qwen_2_5, folder_setup, folder_teardown),
+        cmocka_unit_test_setup_teardown(llama_3_1_original, folder_setup, folder_teardown),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,6 +1,5 @@
 /* data/jsonl/dataset_jsonl: reads files with a JSON object on each line: documents, prompts with completions,
    HellaSwag, SQuAD, instructions and conversations. */
-#include "base/file/file.h"
 #include "base/json/json_member.h"
 #include "base/json/json_text.h"
 #include "data/jsonl/chat_row.h"
@@ -243,32 +242,28 @@ static ott_status read_jsonl_row(row_reader *r, text_view text) {
     return status;
 }
 
-static ott_status read_jsonl_rows(row_reader *r, const char *path, const char *text, int64_t bytes) {
-    data_rows rows = data_rows_begin(text, bytes);
+static ott_status read_jsonl_rows(row_reader *r, const char *path, row_file *file) {
     text_view row;
     for (;;) {
         TRY(cancellation_check(r->c.source->cancellation));
-        ott_status status = data_rows_next(&rows, &row);
-        if (status == OTT_OK && !row.at) return OTT_OK;
+        TRY(row_file_next(file, &row));
+        if (!row.at) return OTT_OK;
         int64_t number = r->rows++;
         bool wanted = !r->counting && number >= r->begin && number < r->end;
-        if (status == OTT_OK && wanted) status = read_jsonl_row(r, row);
+        ott_status status = wanted ? read_jsonl_row(r, row) : OTT_OK;
         if (status == OTT_ERR_STOPPED) return status;
-        if (status != OTT_OK) return status_context(status, "%s:%" PRId64, path, rows.line);
+        if (status != OTT_OK) return status_context(status, "%s:%" PRId64, path, file->rows.line);
     }
 }
 
 static ott_status read_row_files(row_reader *r) {
-    mem *account = r->c.ids.account;
     r->rows = 0;
     for (int64_t i = 0; i < r->c.source->count; i++) {
-        char *text;
-        int64_t bytes;
+        row_file file;
         const char *path = r->c.source->paths[i];
-        TRY(dataset_file_read(account, path, r->c.source->cancellation, &text, &bytes));
-        ott_status status =
-            bytes ? read_jsonl_rows(r, path, text, bytes) : status_fail(OTT_ERR_FORMAT, "%s: is empty", path);
-        mem_free(account, text);
+        TRY(row_file_open(r->c.ids.account, path, &file));
+        ott_status status = read_jsonl_rows(r, path, &file);
+        row_file_close(&file);
         TRY(status);
     }
     return OTT_OK;
@@ -337,16 +332,16 @@ static dataset_row_kind row_kind(const json_t *row) {
 }
 
 ott_status dataset_first_row(mem *account, const char *path, dataset_row_kind *out) {
-    file_reader r;
+    packed_file *file;
     void *memory = NULL;
     ott_status status;
     *out = ROWS_OTHER;
-    TRY(file_reader_open(path, &r));
+    TRY(packed_open(account, path, &file));
     json_t *row = NULL;
     json_error_t error;
-    int64_t bytes = r.bytes < FIRST_ROW_LIMIT ? r.bytes : FIRST_ROW_LIMIT;
-    TRY_OUT(mem_alloc(account, MEM_OTHER, bytes + 1, "the first row", &memory));
-    TRY_OUT(file_reader_read(&r, 0, memory, bytes));
+    int64_t bytes;
+    TRY_OUT(mem_alloc(account, MEM_OTHER, FIRST_ROW_LIMIT, "the first row", &memory));
+    TRY_OUT(packed_read(file, memory, FIRST_ROW_LIMIT, &bytes));
     data_rows rows = data_rows_begin(memory, bytes);
     text_view first;
     if (data_rows_next(&rows, &first) != OTT_OK || !first.at) goto out; /* the full read reports the error */
@@ -355,6 +350,6 @@ ott_status dataset_first_row(mem *account, const char *path, dataset_row_kind *o
     json_decref(row);
 out:
     mem_free(account, memory);
-    file_reader_close(&r);
+    packed_close(file);
     return status;
 }

@@ -4,6 +4,7 @@
 
 #include "base/mem.h"
 #include "base/cancellation.h"
+#include "data/packed/packed.h"
 #include "tokenizer/text/text.h"
 #include <jansson.h>
 
@@ -21,5 +22,22 @@ data_rows data_rows_begin(const char *text, int64_t bytes);
 ott_status data_rows_next(data_rows *r, text_view *out);
 /* Parses a row that must be a JSON object; release with json_decref. unit: "row" or "line", for messages. */
 ott_status data_row_object(text_view row, const char *unit, json_t **out);
+
+/* Reads the rows of a file, which may be compressed, part by part. */
+typedef struct row_file {
+    mem *account;
+    const char *path; /* borrowed */
+    packed_file *file;
+    char *text; /* [capacity] */
+    int64_t held, capacity;
+    bool all;       /* the end of the file is in `text` */
+    data_rows rows; /* position in `text` */
+} row_file;
+
+/* OTT_ERR_FORMAT if the file is empty. */
+ott_status row_file_open(mem *account, const char *path, row_file *out);
+/* Like data_rows_next, but errors also name the file. *row is valid until the next call. */
+ott_status row_file_next(row_file *f, text_view *row);
+void row_file_close(row_file *f);
 
 #endif

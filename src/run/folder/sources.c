@@ -1,17 +1,23 @@
 /* run/folder/sources: collects the files that a configuration reads and compares them with a checkpoint's. */
 #include "run/folder/sources.h"
 #include "data/data.h"
+#include "tokenizer/tokenizer.h"
 #include <inttypes.h>
 
 static ott_status add_source_file(void *user, bool validation, const char *path) {
     return run_sources_add(user, validation ? SOURCE_EVAL : SOURCE_DATA, path);
 }
 
+static ott_status add_tokenizer(run_sources *out, const char *path) {
+    char file[PATH_MAX];
+    return run_sources_add_tokenizer(out, tokenizer_file_in(path, file) ? file : path);
+}
+
 /* Adds the tokenizer before the data: if the number of files reaches its limit, data files are left out. */
 ott_status sources_collect(const config *cfg, run_sources *out) {
     char path[PATH_MAX];
     data_tokenizer_path(cfg, path);
-    if (*path) TRY(run_sources_add_tokenizer(out, path));
+    if (*path) TRY(add_tokenizer(out, path));
     return data_visit_files(out->account, cfg, add_source_file, out);
 }
 
@@ -43,7 +49,7 @@ ott_status sources_open(const run_sources *now, const logger *log, const char *c
 ott_status sources_check_tokenizer(mem *account, const logger *log, const char *checkpoint,
                                    const char *tokenizer_path) {
     run_sources now = {.account = account};
-    ott_status status = run_sources_add_tokenizer(&now, tokenizer_path);
+    ott_status status = add_tokenizer(&now, tokenizer_path);
     if (status == OTT_OK) status = compare_with_checkpoint(&now, SOURCE_TOKENIZER, log, checkpoint);
     run_sources_free(&now);
     return status;

@@ -1,0 +1,60 @@
+/* tokenizer/foreign: reads tokenizer files other than tokenizer.json: tiktoken's vocabulary and
+   SentencePiece's model. A reader converts the file to the members of a tokenizer.json, and sets the members
+   of `tokenizer` that a tokenizer.json cannot express. */
+#ifndef TOKENIZER_FOREIGN_FOREIGN_H
+#define TOKENIZER_FOREIGN_FOREIGN_H
+
+#include "tokenizer/internal.h"
+
+/* Maximum bytes of a token. Limits the time to find all pairs of tokens that make a token. */
+enum { FOREIGN_LONGEST = 1024 };
+
+/* True if the file's first bytes are a SentencePiece model's: a message with a piece. */
+bool sentencepiece_is(const char *data, int64_t bytes);
+/* Both readers: *root: the members of a tokenizer.json; release with json_decref. Errors name a line or a
+   byte; the caller adds the path. Source of the format: sentencepiece_model.proto. */
+ott_status sentencepiece_read(tokenizer *t, const char *data, int64_t bytes, json_t **root);
+/* tokenizer.model is Llama 3's vocabulary, qwen.tiktoken Qwen's: the file itself names neither the split
+   pattern nor the special tokens. */
+ott_status tiktoken_read(tokenizer *t, const char *data, int64_t bytes, json_t **root);
+
+typedef enum piece_kind {
+    PIECE_NORMAL = 1,
+    PIECE_UNKNOWN,
+    PIECE_CONTROL,
+    PIECE_USER,
+    PIECE_UNUSED,
+    PIECE_BYTE
+} piece_kind;
+
+/* A piece of a SentencePiece model; its index is its id. */
+typedef struct foreign_piece {
+    const char *text; /* in the tokenizer's arena */
+    int64_t bytes;
+    float score;
+    piece_kind kind;
+} foreign_piece;
+
+/* Appends an added token to `list`: special, or else a user-defined piece, found in normalized text. */
+ott_status foreign_add_token(json_t *list, int64_t id, const char *content, bool special);
+/* Appends the tokens of added_tokens_decoder in tokenizer_config.json. Skips pieces[count] that are added
+   tokens already. Also reads `legacy`. */
+ott_status foreign_add_config_tokens(tokenizer *t, const foreign_piece *pieces, int64_t count, json_t *list);
+/* Adds a token to the vocabulary. OTT_ERR_FORMAT if it is there already. */
+ott_status foreign_add_piece(json_t *vocab, const char *name, int64_t id);
+/* Makes the ranks of `count` tokens, all -1. The tokenizer owns them. */
+ott_status foreign_new_ranks(tokenizer *t, int64_t count, int32_t **out);
+
+/* ---- SentencePiece's normalizer (sentence.c) and unigram model (unigram.c) ---- */
+
+/* Appends SentencePiece's normalization of the text to `out`. at_start: the text begins the input. Fails
+   above `limit` bytes. */
+ott_status sentence_normalize(const tokenizer *t, text_view text, bool at_start, int64_t limit, str *out);
+
+/* Makes the tree of the pieces and their scores. */
+ott_status unigram_load(tokenizer *t, const foreign_piece *pieces, int64_t count);
+/* Appends the ids of the best segmentation of a normalized text. */
+ott_status unigram_encode(encode_run *run, text_view text);
+void unigram_close(tokenizer *t);
+
+#endif
