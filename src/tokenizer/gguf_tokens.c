@@ -28,14 +28,16 @@ static const struct {
     const char *others;      /* further names with the same rules, "|" around each */
     bool adds_bos, composes; /* the model's default; the original tokenizers normalize with NFC */
 } pre_tokenizers[] = {
-    {"llama-bpe", {TOKENIZER_LLAMA3}, .ignores_merges = true, .others = "|llama3|llama-v3|falcon3|", .adds_bos = true},
+    {"llama-bpe",
+     {TOKENIZER_LLAMA3},
+     .ignores_merges = true,
+     .others = "|llama3|llama-v3|falcon3|",
+     .adds_bos = true},
     {"dbrx", {TOKENIZER_LLAMA3}, .others = "|smaug-bpe|"}, /* for the models dbrx and Phi-4 */
-    {"qwen2",
-     {TOKENIZER_QWEN2},
-     .others = "|deepseek-r1-qwen|megrez|",
-     .composes = true},
+    {"qwen2", {TOKENIZER_QWEN2}, .others = "|deepseek-r1-qwen|megrez|", .composes = true},
     {"tekken",
-     {WORD_START UPPER "*" LOWER "+|" WORD_START UPPER "+" LOWER "*|\\p{N}|" SIGNS "[\\r\\n/]*" TOKENIZER_SPACES},
+     {WORD_START UPPER "*" LOWER "+|" WORD_START UPPER "+" LOWER "*|\\p{N}|" SIGNS
+                       "[\\r\\n/]*" TOKENIZER_SPACES},
      .ignores_merges = true,
      .adds_bos = true},
     {"gpt-4o",
