@@ -32,7 +32,7 @@ for line in open("genesis.txt"): print(json.dumps(line))' >"${strings:=strings.j
 "$ottava" inspect smol.gguf | tail -5
 
 step "loss under every recipe"
-KINDS=${KINDS:-lm_head} "$here/recipe_losses.sh" smol.gguf genesis.txt
+"$here/recipe_losses.sh" smol.gguf genesis.txt | sed '/^$/q' # only the first table
 
 step "full fine-tuning, and LoRA on a base in FP8"
 settings="--model.hf_path=smol.gguf --data.dataset_path=genesis.txt --train.seq_len=256 --train.batch_size=2
