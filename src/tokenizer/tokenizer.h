@@ -14,10 +14,11 @@
 
 typedef struct tokenizer tokenizer;
 
-/* Opens the tokenizer of `path`, a model's folder, its tokenizer.json, or a GGUF file. For a folder also reads tokenizer_config.json,
-   special_tokens_map.json and generation_config.json in the same folder, if they exist, for the ids that
-   begin and end a text. Errors name the file and the part: OTT_ERR_NOT_FOUND, OTT_ERR_FORMAT,
-   OTT_ERR_UNSUPPORTED. "truncation" and "padding" are not read; the caller truncates and pads. */
+/* Opens the tokenizer of `path`, a model's folder, its tokenizer.json, or a GGUF file. For a folder also
+   reads tokenizer_config.json, special_tokens_map.json and generation_config.json in the same folder, if they
+   exist, for the ids that begin and end a text. Errors name the file and the part: OTT_ERR_NOT_FOUND,
+   OTT_ERR_FORMAT, OTT_ERR_UNSUPPORTED. "truncation" and "padding" are not read; the caller truncates and
+   pads. */
 ott_status tokenizer_open(mem *account, const char *path, tokenizer **out);
 void tokenizer_close(tokenizer *t); /* does nothing for NULL */
 /* Fails with OTT_ERR_NOT_FOUND: `folder` has no tokenizer.json. The message names other tokenizer files in
