@@ -61,7 +61,7 @@ head -c 2000 genesis.txt >piece.txt
 logits="--task perplexity --data piece.txt --limit 1 --seq-len 256 --precision fp32"
 "$ottava" eval smol.gguf $logits --logits base.safetensors >base.log
 "$ottava" eval adapters --base smol.gguf $logits --logits adapted.safetensors >adapted.log
-"$python" - "$strings" <<'END'
+TQDM_DISABLE=1 "$python" - "$strings" <<'END'
 import json, sys
 import torch
 from gguf import GGUFReader
