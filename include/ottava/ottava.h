@@ -231,10 +231,10 @@ typedef struct ott_export_options {
     ott_dtype dtype;
     ott_export_method method;           /* used only by OTT_EXPORT_HF_FP8 */
     ott_export_granularity granularity; /* used only by OTT_EXPORT_HF_FP8 */
-    /* The Hugging Face folder or GGUF file with the tokenizer. A folder's tokenizer files are copied. Keys of config.json that
-       Ottava does not write are copied too. NULL: the run's model.hf_path, or the exported folder itself. "":
-       none. A GGUF export only reads the tokenizer from it; NULL: the run's tokenizer. If the base model of a
-       run's adapters is not at its path any more, its weights are read from this folder. */
+    /* The Hugging Face folder or GGUF file with the tokenizer. A folder's tokenizer files are copied. Keys of
+       config.json that Ottava does not write are copied too. NULL: the run's model.hf_path, or the exported
+       folder itself. "": none. A GGUF export only reads the tokenizer from it; NULL: the run's tokenizer. If
+       the base model of a run's adapters is not at its path any more, its weights are read from `from`. */
     const char *from;
     const char *device; /* device; see ott_context_options */
 } ott_export_options;
@@ -242,8 +242,8 @@ typedef struct ott_export_options {
 OTT_API void ott_export_options_init(ott_export_options *options);
 /*
  * Exports a model. `run` is a run folder (its newest checkpoint), a checkpoint folder, a Hugging Face folder,
- * a GGUF file or a PEFT folder. `folder` must be absent or empty; for GGUF it is a file and must be absent. The output is
- * complete, or absent if the call fails. `write` receives a summary. options may be NULL: bf16.
+ * a GGUF file or a PEFT folder. `folder` must be absent or empty; for GGUF it is a file and must be absent.
+ * The output is complete, or absent if the call fails. `write` receives a summary. options may be NULL: bf16.
  *
  * FP8 export: codes are round(w / scale) to nearest even, saturating, with scale = amax / 448 in fp32, from
  * the fp32 masters, so w = code * scale. Only matrices of the decoder blocks are FP8; embedding, head, norms

@@ -37,9 +37,10 @@ const char *data_no_text_reason(const config *cfg) {
     if (*path || cfg->data.format == DATA_BYTES) return NULL;
     if (cfg->data.format == DATA_TOKENS)
         return "the run was trained on token ids and its config.toml names no data.tokenizer_path";
-    return *cfg->model.hf_path
-               ? "the model's folder has no tokenizer.json or tokenizer.model, or its GGUF file no tokenizer"
-               : NULL;
+    if (!*cfg->model.hf_path) return NULL;
+    return file_is_gguf(cfg->model.hf_path)
+               ? "the GGUF file of the model has no tokenizer"
+               : "the Hugging Face folder of the model has no tokenizer.json or tokenizer.model";
 }
 
 static ott_status open_run_tokenizer(opener *o) {

@@ -241,12 +241,26 @@ static ott_status put_byte_level(gguf_reading *r, json_t *root, json_t *model, i
                          "use_regex", 1));
 }
 
+/* transformers adds a BOS only if the post-processor does. */
+static ott_status put_bos(gguf_reading *r) {
+    const char *bos = token_at(r, r->bos);
+    json_t *token = json_pack("{s{ss si}}", "SpecialToken", "id", bos, "type_id", 0);
+    json_t *text = json_pack("{s{ss si}}", "Sequence", "id", "A", "type_id", 0);
+    json_t *second = json_pack("{s{ss si}}", "Sequence", "id", "B", "type_id", 1);
+    return put(r->out->tokenizer, "post_processor",
+               json_pack("{ss s[OO] s[ooo] s{s{ss s[I] s[s]}}}", "type", "TemplateProcessing", "single",
+                         token, text, "pair", token, text, second, "special_tokens", bos, "id", bos, "ids",
+                         (json_int_t)r->bos, "tokens", bos));
+}
+
 static ott_status put_ends(gguf_reading *r, bool adds_bos) {
     const json_t *turn = get(r, "eot_token_id"),
                  *chat = json_object_get(r->file->metadata, "tokenizer.chat_template");
     json_t *config = r->out->config, *generation = r->out->generation;
     TRY(put(config, "tokenizer_class", json_string("PreTrainedTokenizerFast")));
-    TRY(put(config, "add_bos_token", json_boolean(get_bool(r, "add_bos_token", adds_bos))));
+    adds_bos = get_bool(r, "add_bos_token", adds_bos);
+    if (adds_bos && r->bos >= 0) TRY(put_bos(r));
+    TRY(put(config, "add_bos_token", json_boolean(adds_bos)));
     TRY(put(config, "add_eos_token", json_boolean(get_bool(r, "add_eos_token", false))));
     if (json_is_string(chat)) TRY(put(config, "chat_template", json_incref((json_t *)chat)));
     if (r->bos >= 0) TRY(put(config, "bos_token", json_string(token_at(r, r->bos))));

@@ -25,8 +25,8 @@ typedef struct gguf_tokens {
     json_t *tokenizer, *config, *generation;
 } gguf_tokens;
 
-/* Reads a file's tokenizer. OTT_ERR_NOT_FOUND: it has none; OTT_ERR_UNSUPPORTED: another kind. Errors name the
-   file. *out needs gguf_tokens_free also after an error. */
+/* Reads a file's tokenizer. OTT_ERR_NOT_FOUND: it has none; OTT_ERR_UNSUPPORTED: another kind. Errors name
+   the file. *out needs gguf_tokens_free also after an error. */
 ott_status gguf_tokens_read(mem *account, const char *path, gguf_tokens *out);
 void gguf_tokens_free(gguf_tokens *g);
 /* True if the file can be read and has a tokenizer. */

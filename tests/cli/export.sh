@@ -68,7 +68,8 @@ works "generate from a GGUF file" "" generate q8.gguf --prompt God --max-tokens 
 works "evaluate a GGUF file" "perplexity" eval q8.gguf --task perplexity --data text.txt --limit 1
 lora="--model.hf_path=q8.gguf --data.dataset_path=text.txt --train.seq_len=32 --train.batch_size=2
     --train.threads=1 --scheduler.warmup_steps=1 --peft.dim=4 --train.frozen_dtype=fp8 --run.dir=q8lora"
-works "adapters on a GGUF file" "Loaded the weights of q8.gguf|Adapters: LoRA|Kept in FP8: 7|Training complete" \
+works "adapters on a GGUF file" \
+    "Loaded the weights of q8.gguf|Adapters: LoRA|Kept in FP8: 7|Training complete" \
     train $lora --train.max_steps=2
 works "resume adapters on a GGUF file" "step=2, max_steps=4|Training complete" \
     train $lora --train.max_steps=4 --checkpoint.load_path=latest

@@ -116,8 +116,10 @@ for file in m.gguf plain; do
     fails "$file as a model" 2 "$file: $no_model" train $small --model.hf_path=$file --run.dir=g
     fails "$file as adapters" 2 "$file: $gguf" train $small --peft.path=$file --run.dir=g
     fails "$file as data" 2 "$file: $gguf" train $small --data.dataset_path=$file --run.dir=g
-    fails "$file as a tokenizer" 2 "$file: has no tokenizer" train $small --data.tokenizer_path=$file --run.dir=g
-    fails "$file as a tokenizer of a text" 2 "$file: has no tokenizer" tokenize t.txt --tokenizer $file --out x.bin
+    fails "$file as a tokenizer" 2 "$file: has no tokenizer" \
+        train $small --data.tokenizer_path=$file --run.dir=g
+    fails "$file as a tokenizer of a text" 2 "$file: has no tokenizer" \
+        tokenize t.txt --tokenizer $file --out x.bin
     fails "$file as a text" 2 "$file: $gguf" tokenize $file --tokenizer t --out x.bin
     fails "$file as a checkpoint" 2 "$file: $gguf" train $small --checkpoint.load_path=$file --run.dir=g
     works "$file to inspect" "total" inspect $file

@@ -14,8 +14,8 @@ static bool has_gguf_magic(const char *path) {
 }
 
 bool file_is_gguf(const char *path) {
-    return (str_ends_with(path, ".gguf") && file_exists(path) && !file_is_folder(path)) ||
-           has_gguf_magic(path);
+    bool is_named = str_ends_with(path, ".gguf") && file_exists(path) && !file_is_folder(path);
+    return is_named || has_gguf_magic(path);
 }
 
 ott_status file_refuse_gguf(const char *path) {

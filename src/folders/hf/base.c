@@ -12,7 +12,7 @@ static ott_status mark_folder(mem *account, const char *folder, model_base *out)
     shards *s;
     *out = (model_base){0};
     if (!realpath(folder, out->folder))
-        return status_fail(OTT_ERR_NOT_FOUND, "%s: there is no such model", folder);
+        return status_fail(OTT_ERR_NOT_FOUND, "%s: is not a folder or GGUF file", folder);
     TRY(shards_open(account, folder, &s));
     ott_status status = OTT_OK;
     for (int64_t i = 0; i < shards_file_count(s) && status == OTT_OK; i++) {
@@ -47,10 +47,11 @@ ott_status hf_base_fits(mem *account, const char *folder, const model_base *base
 ott_status hf_base_load(model *m, const logger *log, const char *path, const model_base *base) {
     const char *folder = m->options.base ? m->options.base : base->folder;
     if (!hf_folder_is_model(folder))
-        return status_fail(OTT_ERR_NOT_FOUND,
-                           "%s: the checkpoint lacks the frozen weights, and %s is not a model (they were "
-                           "in %s): " HOW_TO_FIX,
-                           path, folder, base->folder);
+        return status_fail(
+            OTT_ERR_NOT_FOUND,
+            "%s: the checkpoint lacks the frozen weights, and %s is not a folder or GGUF file (they were "
+            "in %s): " HOW_TO_FIX,
+            path, folder, base->folder);
     TRY(hf_base_mark(m, folder));
     if (!is_same_base(base, &m->base))
         return status_fail(OTT_ERR_SHAPE,

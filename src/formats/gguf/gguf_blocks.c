@@ -13,7 +13,7 @@ static void decode_q8_0(const uint8_t *b, float *out) {
     for (int i = 0; i < 32; i++) out[i] = (float)(int8_t)b[2 + i] * d;
 }
 
-/* Byte i % 16 of `low` has the low 4 bits of code i, in its lower half if i < 16. Bit i of `high` is bit 4. */
+/* Byte i % 16 of `low` has the low 4 bits of code i: the lower half if i < 16. Bit i of `high` is bit 4. */
 static void unpack_codes(const uint8_t *low, uint64_t high, int code[32]) {
     for (int i = 0; i < 16; i++) {
         code[i] = (low[i] & 15) | (int)(high >> i & 1) << 4;

@@ -213,8 +213,8 @@ static ott_status put_factors(const gguf_converter *c, json_t *rope, const char 
  * Finds the parameters of Llama 3's rule from rope_freqs.weight, the divisors of the frequencies. Divisors
  * are 1 for short waves, `factor` for long ones, and between these
  *     1 / divisor = (1 - s) / factor + s,  s = (original / wave - low) / (high - low).
- * s is linear in 1 / wave. So two of these waves give (high - low) / original and low / original, and with the
- * original length of all Llama 3 models the parameters. The result is compared with all divisors.
+ * s is linear in 1 / wave. So two of these waves give (high - low) / original and low / original. All Llama 3
+ * models have the original length 8192. The result is compared with all divisors.
  */
 static ott_status put_llama3(const gguf_converter *c, json_t *rope) {
     enum { ORIGINAL = 8192 };

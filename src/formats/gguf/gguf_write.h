@@ -1,6 +1,6 @@
-/* formats/gguf/gguf_write: writes GGUF version 3 files (little endian), the model format of llama.cpp: metadata,
-   tensor names and shapes, tensor data. The writer streams: first declare metadata and tensors, then append
-   the data in the order of declaration. */
+/* formats/gguf/gguf_write: writes GGUF version 3 files (little endian), the model format of llama.cpp:
+   metadata, tensor names and shapes, tensor data. The writer streams: first declare metadata and tensors,
+   then append the data in the order of declaration. */
 #ifndef FORMATS_GGUF_GGUF_WRITE_H
 #define FORMATS_GGUF_GGUF_WRITE_H
 

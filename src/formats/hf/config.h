@@ -80,9 +80,10 @@ typedef struct hf_config {
     int64_t quantization_block[2]; /* rows and columns that share a scale; 0 if not given */
 } hf_config;
 
-/* Reads `path`, which is config.json, its folder, or a GGUF file (formats/gguf/gguf_config.h makes the text). `text` may be NULL; it receives the file's text, for
-   hf_config_write. The caller frees it with mem_free. OTT_ERR_FORMAT (malformed, or a key is missing or out
-   of range) and OTT_ERR_UNSUPPORTED name the file, the key and its value. */
+/* Reads `path`, which is config.json, its folder, or a GGUF file (formats/gguf/gguf_config.h makes the text).
+   `text` may be NULL; it receives the file's text, for hf_config_write. The caller frees it with mem_free.
+   OTT_ERR_FORMAT (malformed, or a key is missing or out of range) and OTT_ERR_UNSUPPORTED name the file, the
+   key and its value. */
 ott_status hf_config_read(mem *account, const char *path, hf_config *out, char **text);
 /* Like hf_config_read, but parses `text`, which was read from the file `name`. */
 ott_status hf_config_parse(const char *name, const char *text, int64_t length, hf_config *out);

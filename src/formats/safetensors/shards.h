@@ -1,6 +1,6 @@
 /* formats/safetensors/shards: a model's weights: model.safetensors, or several shards with
-   model.safetensors.index.json, or a GGUF file. The reader checks all headers against the index, and keeps only a few
-   files open. Tensors are read in pieces, so any model needs only a small buffer. */
+   model.safetensors.index.json, or a GGUF file. The reader checks all headers against the index, and keeps
+   only a few files open. Tensors are read in pieces, so any model needs only a small buffer. */
 #ifndef FORMATS_SAFETENSORS_SHARDS_H
 #define FORMATS_SAFETENSORS_SHARDS_H
 
@@ -20,9 +20,9 @@ typedef struct shard_tensor {
 
 typedef struct shards shards; /* not thread-safe */
 
-/* Opens a folder, an index (*.index.json), one safetensors file or one GGUF file. Errors name the file, the tensor and the
-   problem: OTT_ERR_NOT_FOUND (no weights, or a missing shard), OTT_ERR_FORMAT (a damaged file; index and
-   shards disagree; a folder with both a single file and an index). */
+/* Opens a folder, an index (*.index.json), one safetensors file or one GGUF file. Errors name the file, the
+   tensor and the problem: OTT_ERR_NOT_FOUND (no weights, or a missing shard), OTT_ERR_FORMAT (a damaged file;
+   index and shards disagree; a folder with both a single file and an index). */
 ott_status shards_open(mem *account, const char *path, shards **out);
 void shards_close(shards *s);             /* NULL is allowed */
 const char *shards_path(const shards *s); /* the path that was passed to shards_open */
@@ -35,8 +35,8 @@ int64_t shards_count(const shards *s);
 const shard_tensor *shards_at(const shards *s, int64_t index);
 const shard_tensor *shards_find(const shards *s, const char *name); /* NULL if `name` is missing */
 bool shards_are_gguf(const shards *s); /* true: tensors have GGUF's names and shapes */
-/* Finds a weight and checks that it is F32, BF16, F16 or a GGUF block format, and has this shape. OTT_ERR_NOT_FOUND (with the
-   nearest name), OTT_ERR_SHAPE, OTT_ERR_DTYPE. */
+/* Finds a weight and checks that it is F32, BF16, F16 or a GGUF block format, and has this shape.
+   OTT_ERR_NOT_FOUND (with the nearest name), OTT_ERR_SHAPE, OTT_ERR_DTYPE. */
 ott_status shards_expect(const shards *s, const char *name, int rank, const int64_t *shape,
                          const shard_tensor **out);
 /* Reads bytes [offset, offset + bytes) of a tensor as stored. */
