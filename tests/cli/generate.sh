@@ -108,6 +108,6 @@ fails "a key of evaluation" 2 "generate takes only the keys float8.*" \
 many=$(seq -f ' --stop=%g' 33)
 fails "too many stop texts" 2 "--stop is given more than 32 times" generate r --prompt=x $many
 fails "a flag with a value" 2 "--interactive|no value" generate r --interactive=yes
-works "help has the options" "--prompt-file FILE|--top-k K|--repetition-penalty X|--stop TEXT|--precision \
-P|--interactive" generate --help
+works "help has the options" "--prompt-file FILE|--top-k K|--repetition-penalty X|--stop TEXT|\
+--precision trained|--interactive" generate --help
 finish
