@@ -228,6 +228,12 @@ class Training(unittest.TestCase):
         self.assertEqual(run.summary()["steps"], 4)
         self.assertIn("info", {level for level, _ in lines})
 
+    def test_default_folder(self):
+        records = []
+        run = ottava.train("configs/debug.toml", SMALL, on_metrics=records.append)
+        self.assertEqual(run.folder.parent, pathlib.Path("runs"))
+        self.assertEqual([r["step"] for r in records], [1, 2, 3, 4])
+
     def test_stop(self):
         run = self.train("b", on_step=lambda step: step.step < 2)
         self.assertEqual([r["step"] for r in run.metrics()], [1, 2])
