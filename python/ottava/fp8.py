@@ -225,8 +225,9 @@ def quantize(x, recipe="tensorwise", role="input"):
 
         q = ottava.quantize(x, "rowwise")
         q.rowwise.codes, q.rowwise.scale"""
-    x = tensor(x)
-    return Quantized(x.shape, _recipe(recipe), role).quantize(x)
+    recipe = _recipe(recipe)
+    x = tensor(x, recipe.context)
+    return Quantized(x.shape, recipe, role).quantize(x)
 
 
 def cast(x, words="e4m3"):
@@ -275,7 +276,9 @@ def product(a, b, recipe=None, gemm="output", accumulate=None, dtype="bf16", bia
     in_place = out is None or isinstance(out, Tensor) or _is_view(result, out)
     if not (in_place and result._bits.flags.writeable):
         raise ValueError("out must be a contiguous array that can be written")
-    row = tensor(numpy.asarray(bias, numpy.float32).reshape(1, -1)) if bias is not None else None
+    row = None
+    if bias is not None:
+        row = tensor(numpy.asarray(bias, numpy.float32).reshape(1, -1), recipe.context)
     recipe.context.call(lib.ott_gemm, recipe.handle, which, left, right, row.handle if row else None,
                         int(add), result.handle)
     return result

@@ -1,5 +1,6 @@
 """Tests the Python module: casts, products in every accumulate mode, DLPack, training, errors."""
 
+import ctypes
 import gc
 import math
 import os
@@ -10,6 +11,7 @@ import unittest
 
 import numpy
 import ottava
+from ottava import _library
 
 try:
     import torch
@@ -201,6 +203,20 @@ class Arrays(unittest.TestCase):
         self.assertEqual(caught.exception.status, "ERR_SHAPE")
         with self.assertRaisesRegex(ottava.Error, "accumulate"):
             ottava.product(x, x, accumulate="fp64")
+
+    def test_context(self):
+        recipe = ottava.Recipe("rowwise", ottava.Context(threads=1))
+        x = normal(6, 40, 50)
+        y = ottava.product(x, x, recipe, bias=x[:, 0]).numpy()
+        numpy.testing.assert_array_equal(y, ottava.product(x, x, "rowwise", bias=x[:, 0]).numpy())
+
+    def test_structs(self):
+        """The module's structs have the sizes of the library's."""
+        for name, struct in (("context_options", _library.ContextOptions), ("qdata", _library.QData),
+                             ("statistics", _library.Statistics), ("train_options", _library.TrainOptions)):
+            size = (ctypes.c_size_t * 64)()  # at least as large as each struct, which begins with its size
+            getattr(_library.lib, f"ott_{name}_init")(size)
+            self.assertEqual(size[0], ctypes.sizeof(struct), name)
 
     def test_threads(self):
         x, results = normal(5, 64, 64), []
