@@ -8,10 +8,11 @@ import pathlib
 import signal
 import threading
 import unittest
+import unittest.mock
 
 import numpy
 import ottava
-from ottava import _library
+from ottava import _library, _program
 
 try:
     import torch
@@ -169,7 +170,8 @@ class Arrays(unittest.TestCase):
 
         x = normal(1, 30, 40)
         self.assertEqual(ottava.tensor(Other(x)).numpy().ctypes.data, x.ctypes.data)
-        numpy.testing.assert_array_equal(ottava.tensor(Other(x[:, ::3])).numpy(), x[:, ::3])
+        for y in (x[:, ::3], x[::-1, ::-2], x[5:6].T, x[:0]):
+            numpy.testing.assert_array_equal(ottava.tensor(Other(y)).numpy(), y)
         capsule = ottava.tensor(x).__dlpack__()
         del capsule, x  # never taken
         gc.collect()
@@ -303,6 +305,16 @@ class Training(unittest.TestCase):
 
 
 class Files(unittest.TestCase):
+    @unittest.mock.patch.dict(os.environ)
+    @unittest.mock.patch("os.execv")
+    @unittest.mock.patch("os.path.exists", lambda path: path == "/etc/pki/tls/certs/ca-bundle.crt")
+    def test_program(self, execv):
+        """The program of the wheel finds the certificates of other distributions than Debian."""
+        os.environ.pop("SSL_CERT_FILE", None)
+        _program.main()
+        self.assertTrue(execv.call_args[0][0].endswith("/ottava/bin/ottava"))
+        self.assertEqual(os.environ["SSL_CERT_FILE"], "/etc/pki/tls/certs/ca-bundle.crt")
+
     def test_page(self):
         """docs/python.md names everything that is public."""
         page = (pathlib.Path(__file__).parents[2] / "docs/python.md").read_text(encoding="utf-8")
