@@ -47,17 +47,17 @@ class _Import:
 
 
 def view(address, shape, strides, dtype, owner):
-    """A NumPy array of memory that `owner` keeps. strides: in bytes, 0 or more, or None if contiguous."""
+    """A NumPy array of memory that `owner` keeps. strides: in bytes; None: contiguous."""
     itemsize = numpy.dtype(dtype).itemsize
     if 0 in shape:
         return numpy.zeros(shape, dtype)
     if strides is None:
-        size = itemsize * int(numpy.prod(shape))
-    else:
-        size = itemsize + sum((n - 1) * step for n, step in zip(shape, strides))
-    memory = (c_uint8 * size).from_address(address)
+        strides = [itemsize * int(numpy.prod(shape[i + 1:])) for i in range(len(shape))]
+    steps = [(n - 1) * step for n, step in zip(shape, strides)]
+    before = -sum(step for step in steps if step < 0)  # bytes before the first element
+    memory = (c_uint8 * (itemsize + sum(map(abs, steps)))).from_address(address - before)
     memory.owner = owner  # NumPy keeps `memory`, and so `owner`
-    array = numpy.ndarray(shape, dtype, memory, 0, strides)
+    array = numpy.ndarray(shape, dtype, memory, before, strides)
     # reshape gives sizes of 1 their usual strides, which torch requires
     return array.reshape(-1).reshape(shape) if array.flags.c_contiguous else array
 

@@ -8,6 +8,7 @@ Arrays: a NumPy array of fp32, fp16 or ml_dtypes' bfloat16, or any object with _
 as a torch tensor of fp32, bf16 or fp16. A contiguous one is read in place; other ones are copied.
 """
 
+import functools
 import json
 
 import numpy
@@ -213,10 +214,17 @@ class Quantized:
         return {name: getattr(out, name) for name, _ in Statistics._fields_[1:]}
 
 
+@functools.lru_cache(maxsize=64)  # a context keeps the memory of closed recipes, 20 KiB each
+def _open_recipe(name, context, keys):
+    return Recipe(name, context, **dict(keys))
+
+
 def _recipe(recipe, **keys):
-    if isinstance(recipe, Recipe):
-        return Recipe(recipe.name, recipe.context, **{**recipe.keys, **keys}) if keys else recipe
-    return Recipe(recipe, **keys)
+    if not isinstance(recipe, Recipe):
+        return _open_recipe(recipe, default_context(), tuple(keys.items()))
+    if not keys:
+        return recipe
+    return _open_recipe(recipe.name, recipe.context, tuple({**recipe.keys, **keys}.items()))
 
 
 def quantize(x, recipe="tensorwise", role="input"):
@@ -225,8 +233,9 @@ def quantize(x, recipe="tensorwise", role="input"):
 
         q = ottava.quantize(x, "rowwise")
         q.rowwise.codes, q.rowwise.scale"""
-    x = tensor(x)
-    return Quantized(x.shape, _recipe(recipe), role).quantize(x)
+    recipe = _recipe(recipe)
+    x = tensor(x, recipe.context)
+    return Quantized(x.shape, recipe, role).quantize(x)
 
 
 def cast(x, words="e4m3"):
@@ -238,7 +247,7 @@ def cast(x, words="e4m3"):
         raise ValueError(f"the cast {words!r} must begin with e4m3 or e5m2")
     # The operands of a product need blocks of one length. Only one may be E5M2 or have blocks of 128 x 128.
     other = " ".join(["e4m3", *rest]).replace("128x128", "1x128")
-    recipe = Recipe("custom", input=other, weight=other, grad_output=words)
+    recipe = _recipe("custom", input=other, weight=other, grad_output=words)
     return quantize(x, recipe, "grad_output").rowwise
 
 
@@ -275,7 +284,9 @@ def product(a, b, recipe=None, gemm="output", accumulate=None, dtype="bf16", bia
     in_place = out is None or isinstance(out, Tensor) or _is_view(result, out)
     if not (in_place and result._bits.flags.writeable):
         raise ValueError("out must be a contiguous array that can be written")
-    row = tensor(numpy.asarray(bias, numpy.float32).reshape(1, -1)) if bias is not None else None
+    row = None
+    if bias is not None:
+        row = tensor(numpy.asarray(bias, numpy.float32).reshape(1, -1), recipe.context)
     recipe.context.call(lib.ott_gemm, recipe.handle, which, left, right, row.handle if row else None,
                         int(add), result.handle)
     return result

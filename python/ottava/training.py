@@ -58,13 +58,15 @@ def _records(path):
 class _Tail:
     """Yields the records that a run has added to metrics.jsonl since the last call."""
 
-    def __init__(self, path):
-        self.path, self.at, self.first = path, 0, None
+    def __init__(self):
+        self.at, self.first = 0, None
 
-    def __call__(self, step):
+    def __call__(self, path, step):
         if self.first is None:
             self.first = step  # a resumed run keeps the older records
-        with open(self.path, "rb") as file:
+        if not path.exists():
+            return
+        with open(path, "rb") as file:
             file.seek(self.at)
             for line in file.read().splitlines(keepends=True):
                 if not line.endswith(b"\n"):
@@ -102,10 +104,11 @@ def _array(pointer, *shape):
 class _Training:
     """The callbacks of one run. An exception in a callback stops the run; train() raises it again."""
 
-    def __init__(self, context, folder, on_step, on_metrics, loss):
-        self.context, self.on_step, self.on_metrics, self.loss = context, on_step, on_metrics, loss
+    def __init__(self, config, on_step, on_metrics, loss):
+        self.context, self.config = config.context, config
+        self.on_step, self.on_metrics, self.loss = on_step, on_metrics, loss
         self.error = self.last = None  # the exception of a callback; the last step that was done
-        self.tail = _Tail(folder / "metrics.jsonl")
+        self.tail = _Tail()
         self.options = TrainOptions()
         self.options.progress = ProgressFn(lambda _, step: self.guard(self.step, step.contents))
         if loss:
@@ -121,6 +124,10 @@ class _Training:
             self.context.stop()
         return OK
 
+    def run(self):
+        """The run. If run.dir is empty, the library sets it when the run begins."""
+        return Run(self.config.get("run.dir"))
+
     def step(self, progress):
         self.last = progress.step
         self.report()
@@ -129,7 +136,7 @@ class _Training:
 
     def report(self):
         if self.on_metrics and self.last is not None:
-            for record in self.tail(self.last):
+            for record in self.tail(self.run().folder / "metrics.jsonl", self.last):
                 self.on_metrics(record)
 
     def evaluate(self, b):
@@ -172,8 +179,7 @@ def train(config=None, overrides=None, on_step=None, on_metrics=None, loss=None,
     words = [str(config)] if config is not None else []
     words += [f"--{key}={_word(value)}" for key, value in (overrides or {}).items()]
     values = _Config(context, words)
-    run = Run(values.get("run.dir"))
-    training = _Training(context, run.folder, on_step, on_metrics, loss)
+    training = _Training(values, on_step, on_metrics, loss)
     try:
         with _ctrl_c(training):
             context.call(lib.ott_train, context.handle, values.handle, training.options)
@@ -183,4 +189,4 @@ def train(config=None, overrides=None, on_step=None, on_metrics=None, loss=None,
     if training.error is not None:
         raise training.error
     training.report()
-    return run
+    return training.run()

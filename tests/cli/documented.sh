@@ -22,6 +22,7 @@ tools/recipes.sh 500|trains for minutes
 tools/state_losses.sh|trains for minutes
 tools/recipe_losses.sh|evaluates a downloaded model for minutes
 tools/first_steps.sh|trains for minutes
+tools/make_wheel.sh|builds for minutes, and needs PyPI
 tools/compare_pytorch.py|needs PyTorch; the end of this script runs its calls of ottava
 llama-cli|a program of llama.cpp
 cc -static my_training.c|tools/check_package.sh links an example so

@@ -1,5 +1,6 @@
 """Tests the Python module: casts, products in every accumulate mode, DLPack, training, errors."""
 
+import ctypes
 import gc
 import math
 import os
@@ -7,9 +8,11 @@ import pathlib
 import signal
 import threading
 import unittest
+import unittest.mock
 
 import numpy
 import ottava
+from ottava import _library, _program
 
 try:
     import torch
@@ -167,7 +170,8 @@ class Arrays(unittest.TestCase):
 
         x = normal(1, 30, 40)
         self.assertEqual(ottava.tensor(Other(x)).numpy().ctypes.data, x.ctypes.data)
-        numpy.testing.assert_array_equal(ottava.tensor(Other(x[:, ::3])).numpy(), x[:, ::3])
+        for y in (x[:, ::3], x[::-1, ::-2], x[5:6].T, x[:0]):
+            numpy.testing.assert_array_equal(ottava.tensor(Other(y)).numpy(), y)
         capsule = ottava.tensor(x).__dlpack__()
         del capsule, x  # never taken
         gc.collect()
@@ -202,6 +206,20 @@ class Arrays(unittest.TestCase):
         with self.assertRaisesRegex(ottava.Error, "accumulate"):
             ottava.product(x, x, accumulate="fp64")
 
+    def test_context(self):
+        recipe = ottava.Recipe("rowwise", ottava.Context(threads=1))
+        x = normal(6, 40, 50)
+        y = ottava.product(x, x, recipe, bias=x[:, 0]).numpy()
+        numpy.testing.assert_array_equal(y, ottava.product(x, x, "rowwise", bias=x[:, 0]).numpy())
+
+    def test_structs(self):
+        """The module's structs have the sizes of the library's."""
+        for name, struct in (("context_options", _library.ContextOptions), ("qdata", _library.QData),
+                             ("statistics", _library.Statistics), ("train_options", _library.TrainOptions)):
+            size = (ctypes.c_size_t * 64)()  # at least as large as each struct, which begins with its size
+            getattr(_library.lib, f"ott_{name}_init")(size)
+            self.assertEqual(size[0], ctypes.sizeof(struct), name)
+
     def test_threads(self):
         x, results = normal(5, 64, 64), []
         threads = [threading.Thread(target=lambda: results.append(ottava.product(x, x).numpy()))
@@ -227,6 +245,12 @@ class Training(unittest.TestCase):
         self.assertEqual([numpy.float32(r["loss"]) for r in records], [numpy.float32(s.loss) for s in steps])
         self.assertEqual(run.summary()["steps"], 4)
         self.assertIn("info", {level for level, _ in lines})
+
+    def test_default_folder(self):
+        records = []
+        run = ottava.train("configs/debug.toml", SMALL, on_metrics=records.append)
+        self.assertEqual(run.folder.parent, pathlib.Path("runs"))
+        self.assertEqual([r["step"] for r in records], [1, 2, 3, 4])
 
     def test_stop(self):
         run = self.train("b", on_step=lambda step: step.step < 2)
@@ -281,6 +305,16 @@ class Training(unittest.TestCase):
 
 
 class Files(unittest.TestCase):
+    @unittest.mock.patch.dict(os.environ)
+    @unittest.mock.patch("os.execv")
+    @unittest.mock.patch("os.path.exists", lambda path: path == "/etc/pki/tls/certs/ca-bundle.crt")
+    def test_program(self, execv):
+        """The program of the wheel finds the certificates of other distributions than Debian."""
+        os.environ.pop("SSL_CERT_FILE", None)
+        _program.main()
+        self.assertTrue(execv.call_args[0][0].endswith("/ottava/bin/ottava"))
+        self.assertEqual(os.environ["SSL_CERT_FILE"], "/etc/pki/tls/certs/ca-bundle.crt")
+
     def test_page(self):
         """docs/python.md names everything that is public."""
         page = (pathlib.Path(__file__).parents[2] / "docs/python.md").read_text(encoding="utf-8")
