@@ -49,7 +49,7 @@ done <"${TMPDIR:-/tmp}/check_docs.$$"
 for page in $pages; do
     name=${page#docs/}
     case $name in
-    index.md | install.md | python.md | */plans/*) continue ;;
+    index.md | */plans/*) continue ;;
     tutorials/* | howto/* | reference/* | explanation/*) ;;
     *) bad "$page: belongs into docs/tutorials, howto, reference or explanation" ;;
     esac

@@ -5,7 +5,7 @@
     tools/compare_torchao.py [--tensors 1000] [--products 200]
 
 Prints for each recipe how many codes and scales were compared, and how many differ. NaNs are equal to NaNs.
-docs/python.md explains the differences on edge cases. Exit code 1 if a random tensor differs.
+docs/reference/python.md explains the differences on edge cases. Exit code 1 if a random tensor differs.
 """
 
 import argparse

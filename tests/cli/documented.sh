@@ -13,6 +13,7 @@ left() {
     cat <<'LEFT'
 make demo|trains for minutes; tests/cli/setup.sh tests its parts
 make test|runs this script
+tools/make_wheel.sh|needs PyPI
 make build|builds for minutes
 make deb|builds for minutes; tools/check_package.sh tests the packages
 make install|tests/cli/install.sh tests it

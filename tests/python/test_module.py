@@ -316,8 +316,8 @@ class Files(unittest.TestCase):
         self.assertEqual(os.environ["SSL_CERT_FILE"], "/etc/pki/tls/certs/ca-bundle.crt")
 
     def test_page(self):
-        """docs/python.md names everything that is public."""
-        page = (pathlib.Path(__file__).parents[2] / "docs/python.md").read_text(encoding="utf-8")
+        """docs/reference/python.md names everything that is public."""
+        page = (pathlib.Path(__file__).parents[2] / "docs/reference/python.md").read_text(encoding="utf-8")
         for name in ottava.__all__:
             self.assertRegex(page, rf"`{name}\b", name)
 
