@@ -13,7 +13,6 @@ left() {
     cat <<'LEFT'
 make demo|trains for minutes; tests/cli/setup.sh tests its parts
 make test|runs this script
-tools/make_wheel.sh|needs PyPI
 make build|builds for minutes
 make deb|builds for minutes; tools/check_package.sh tests the packages
 make install|tests/cli/install.sh tests it
@@ -60,6 +59,7 @@ commands() {
 mkdir bin build runs
 for name in configs tools run_train.sh; do ln -s "$root/$name" "$name"; done
 echo "localhost slots=4" >hosts
+cp "$root/tests/golden/sentencepiece/llama.model" tokenizer.model
 cp small.txt book.txt
 cp small.txt FILE
 hellaswag train.jsonl

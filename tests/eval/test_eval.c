@@ -786,7 +786,8 @@ static void a_folder_is_a_model(void **state) {
     ott_eval_result folder = evaluate(f, "hf", &bin), run = evaluate(f, "bf16", &bin);
     assert_true(folder.loss == run.loss && isnan(folder.bits_per_byte) && !isnan(run.bits_per_byte));
     check_refused(f, "hf", &text, OTT_ERR_ARGUMENT,
-                  "the Hugging Face folder of the model has no tokenizer.json: name one with --tokenizer");
+                  "the Hugging Face folder of the model has no tokenizer.json or tokenizer.model: name one "
+                  "with --tokenizer");
     bin.task = OTT_EVAL_COMPARE;
     bin.against = path_of(f, "bf16");
     ott_eval_result same;

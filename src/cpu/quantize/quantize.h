@@ -105,7 +105,7 @@ static inline ott_dtype quantize_codes_format(ott_dtype format) {
 static inline const uint8_t *quantize_codes(const qdata *d, ott_dtype format, int64_t row, int64_t column,
                                             int64_t count, uint8_t *buffer) {
     int64_t from = qtensor_index(d, row, column), step = d->transposed ? d->ld : 1;
-    if (step == 1 && dtype_bits(format) == 8) return (const uint8_t *)d->data + from;
+    if (!d->transposed && dtype_bits(format) == 8) return (const uint8_t *)d->data + from;
     for (int64_t j = 0; j < count; j++) {
         uint8_t code = codes_get(d->data, format, from + j * step);
         buffer[j] = dtype_bits(format) == 8 ? code : cast_to_e4m3(cast_from_fp8(code, format), CAST_SATURATE);
