@@ -18,7 +18,10 @@ rm -rf "$stage"
 mkdir -p "$stage" "$out"
 cp -r python/. configs "$stage"
 cp LICENSE "$stage/ottava"
-cat docs/tutorials/python.md docs/reference/python.md | sed 's/\[\([^]]*\)\]([a-z_./-]*\.md[^)]*)/\1/g' >"$stage/README.md" # without links to other pages
+# The wheel has no other pages, so links to pages become text.
+cat docs/tutorials/python.md docs/reference/python.md |
+    sed 's/\[\([^]]*\)\]([a-z_./-]*\.md[^)]*)/\1/g' \
+    >"$stage/README.md"
 mv "$stage/configs" "$stage/ottava/configs"
 # `make demo` makes the demo's text; the wheel has only a sample text.
 sed -i 's|build/demo/bible.txt|configs/text/genesis.txt|' "$stage/ottava/configs/"*.toml

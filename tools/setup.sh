@@ -5,7 +5,8 @@
 # First it prints the packages and the commands. On Debian and Ubuntu it runs the commands with sudo if it is
 # not root; nothing else runs as root. `make ... SETUP=:` skips it.
 #
-#   tools/setup.sh [--names] [build] [deb] [test] [demo] [ci] [docs] [arm64]     (nothing named: build test demo)
+#   tools/setup.sh [--names] [build] [deb] [test] [demo] [ci] [docs] [arm64]
+#                                                           nothing named: build test demo
 #
 #   --names   only prints the names of the packages, one a line
 set -eu

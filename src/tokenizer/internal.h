@@ -118,7 +118,7 @@ struct tokenizer {
     text_list piece_bytes; /* byte-level only: bytes of each token of the vocabulary */
     text_index by_piece;   /* finds vocabulary tokens: byte-level by piece_bytes, else by name */
     bpe_model model;
-    /* SentencePiece and tiktoken: two tokens merge if their text is a ranked token. Lower ranks merge first. */
+    /* SentencePiece and tiktoken: two tokens merge if their text is a ranked token; lower ranks first. */
     const int32_t *ranks; /* [ranked] rank of each token; -1: none; NULL: the file lists its merges */
     int64_t ranked;
     sentence_rules *sentence; /* NULL: not a SentencePiece model */

@@ -21,9 +21,9 @@ typedef struct tokenizer tokenizer;
 
 /* Opens the tokenizer of `path`: a tokenizer file, a GGUF file or a model's folder (tokenizer_file_in). For a
    folder or a tokenizer file, also reads tokenizer_config.json, special_tokens_map.json and
-   generation_config.json in the same folder, if they exist, for the ids that begin and end a text. Errors name
-   the file and the part: OTT_ERR_NOT_FOUND, OTT_ERR_FORMAT, OTT_ERR_UNSUPPORTED. "truncation" and "padding"
-   are not read; the caller truncates and pads. */
+   generation_config.json in the same folder, if they exist, for the ids that begin and end a text. Errors
+   name the file and the part: OTT_ERR_NOT_FOUND, OTT_ERR_FORMAT, OTT_ERR_UNSUPPORTED. "truncation" and
+   "padding" are not read; the caller truncates and pads. */
 ott_status tokenizer_open(mem *account, const char *path, tokenizer **out);
 void tokenizer_close(tokenizer *t); /* does nothing for NULL */
 /* Finds the folder's tokenizer file: tokenizer.json, or else tokenizer.model, spiece.model,

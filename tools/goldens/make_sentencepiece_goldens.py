@@ -24,7 +24,8 @@ import tiktoken
 from make_tokenizer_goldens import LLAMA3, STRINGS, TEXT
 
 TEXTS = STRINGS + ["", "  ", " a  b ", "\n\n a\t b\n", "the\u3000earth ＡＢＣ ① ﬁn x\u00adz",
-                   "<u>light<u>the▁u<u2> <u2>", "zz\U0001F600\U0001F601zz qq", "x" * 40 + " " * 9 + "7" * 9, "▁", "and<pad>the<mask>"]
+                   "<u>light<u>the▁u<u2> <u2>", "zz\U0001F600\U0001F601zz qq", "x" * 40 + " " * 9 + "7" * 9,
+                   "▁", "and<pad>the<mask>"]
 # Some rules as those of nmt_nfkc, whose full table has 240 kB: white space, full width, ligatures, deletions.
 RULES = "".join(
     " ".join(f"{ord(c):X}" for c in a) + "\t" + " ".join(f"{ord(c):X}" for c in b) + "\n"
