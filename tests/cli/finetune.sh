@@ -193,7 +193,8 @@ works "data.format=bytes needs no tokenizer" "Training complete" \
     train --model.hf_path=bare $tune_text --data.format=bytes --run.dir=bare-bytes
 printf '\012\016\012\005<unk>\025\000\000' >bare/tokenizer.model
 fails "a damaged SentencePiece model" 2 \
-    "data.tokenizer_path: bare/tokenizer.model: SentencePiece model: byte 2: the message is incomplete" train --model.hf_path=bare $tune_text --run.dir=bare-text
+    "data.tokenizer_path: bare/tokenizer.model: SentencePiece model: byte 2: the message is incomplete" \
+    train --model.hf_path=bare $tune_text --run.dir=bare-text
 printf 'IQ== 0\nIg== 0\n' >bare/tokenizer.model
 fails "a damaged tiktoken vocabulary" 2 "bare/tokenizer.model: line 2: the rank '0' is not an integer" \
     train --model.hf_path=bare $tune_text --data.tokenizer_path=bare/tokenizer.model --run.dir=bare-text
