@@ -55,7 +55,8 @@ typedef struct ott_context_options {
     const char *device;
 } ott_context_options;
 
-OTT_API void ott_context_options_init(ott_context_options *options);
+OTT_API void ott_context_options_init(ott_context_options *options, size_t size);
+#define ott_context_options_init(options) ott_context_options_init(options, sizeof *(options))
 /*
  * Opens a context. options NULL: the defaults. The device is opened when the first tensor or module needs it.
  *

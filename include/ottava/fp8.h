@@ -108,7 +108,8 @@ OTT_API void ott_recipe_close(ott_recipe *r);
 /* Sets a key of the configuration section [float8], such as "amax_history_len" to "16". Affects only objects
    that are made with the recipe later. Contradictions are reported when the recipe is used. */
 OTT_API ott_status ott_recipe_set(ott_recipe *r, const char *key, const char *value);
-OTT_API void ott_delayed_callbacks_init(ott_delayed_callbacks *callbacks);
+OTT_API void ott_delayed_callbacks_init(ott_delayed_callbacks *callbacks, size_t size);
+#define ott_delayed_callbacks_init(callbacks) ott_delayed_callbacks_init(callbacks, sizeof *(callbacks))
 /* Sets your own rules for a recipe with delayed scaling; callbacks NULL: TransformerEngine's rules again.
    They apply to objects made with the recipe later, and to objects that already use its callbacks. The
    functions must stay callable until these objects are closed. OTT_ERR_ARGUMENT without delayed scaling. */
@@ -145,7 +146,8 @@ typedef struct ott_group_options {
     void *user;                   /* passed to all_reduce */
 } ott_group_options;
 
-OTT_API void ott_group_options_init(ott_group_options *options);
+OTT_API void ott_group_options_init(ott_group_options *options, size_t size);
+#define ott_group_options_init(options) ott_group_options_init(options, sizeof *(options))
 /* Makes a group that uses your own transport (MPI, NCCL, sockets, ...). options must not be NULL. */
 OTT_API ott_status ott_group_open(ott_context *context, const ott_group_options *options, ott_group **out);
 OTT_API void ott_group_close(ott_group *g);
@@ -201,7 +203,8 @@ typedef struct ott_qdata {
     int64_t tiles_along_k;         /* OTT_E8M0: number of tiles of 128 x 4 scales along k; OTT_F32: 0 */
 } ott_qdata;
 
-OTT_API void ott_qdata_init(ott_qdata *view);
+OTT_API void ott_qdata_init(ott_qdata *view, size_t size);
+#define ott_qdata_init(view) ott_qdata_init(view, sizeof *(view))
 /* Fills the view of the copy that `use` names; call ott_qdata_init first. */
 OTT_API ott_status ott_qtensor_data(ott_qtensor *q, ott_usage use, ott_qdata *out);
 /* Dequantizes the copy that `use` names: out = code * scale_inv, rounded to out's format. Equal shapes.
@@ -217,7 +220,8 @@ typedef struct ott_statistics {
     double scale_min, scale_max; /* smallest and largest scale of all scale groups */
 } ott_statistics;
 
-OTT_API void ott_statistics_init(ott_statistics *statistics);
+OTT_API void ott_statistics_init(ott_statistics *statistics, size_t size);
+#define ott_statistics_init(statistics) ott_statistics_init(statistics, sizeof *(statistics))
 /* Measures the error of the copy that `use` names, after ott_quantize(q, x). Errors: see ott_dequantize. */
 OTT_API ott_status ott_quantize_statistics(ott_qtensor *q, const ott_tensor *x, ott_usage use,
                                            ott_statistics *out);

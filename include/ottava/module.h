@@ -106,11 +106,17 @@ typedef struct ott_transformer_layer_options {
     uint64_t seed;
 } ott_transformer_layer_options;
 
-OTT_API void ott_linear_options_init(ott_linear_options *options);
-OTT_API void ott_norm_options_init(ott_norm_options *options);
-OTT_API void ott_attention_options_init(ott_attention_options *options);
-OTT_API void ott_mlp_options_init(ott_mlp_options *options);
-OTT_API void ott_transformer_layer_options_init(ott_transformer_layer_options *options);
+OTT_API void ott_linear_options_init(ott_linear_options *options, size_t size);
+#define ott_linear_options_init(options) ott_linear_options_init(options, sizeof *(options))
+OTT_API void ott_norm_options_init(ott_norm_options *options, size_t size);
+#define ott_norm_options_init(options) ott_norm_options_init(options, sizeof *(options))
+OTT_API void ott_attention_options_init(ott_attention_options *options, size_t size);
+#define ott_attention_options_init(options) ott_attention_options_init(options, sizeof *(options))
+OTT_API void ott_mlp_options_init(ott_mlp_options *options, size_t size);
+#define ott_mlp_options_init(options) ott_mlp_options_init(options, sizeof *(options))
+OTT_API void ott_transformer_layer_options_init(ott_transformer_layer_options *options, size_t size);
+#define ott_transformer_layer_options_init(options)                                                          \
+    ott_transformer_layer_options_init(options, sizeof *(options))
 
 /* Open a module. options must not be NULL. OTT_ERR_ARGUMENT or OTT_ERR_DTYPE for an invalid option. */
 OTT_API ott_status ott_linear_open(ott_context *context, const ott_linear_options *options, ott_module **out);
@@ -216,7 +222,8 @@ typedef struct ott_model_options {
     uint64_t seed;
 } ott_model_options;
 
-OTT_API void ott_model_options_init(ott_model_options *options);
+OTT_API void ott_model_options_init(ott_model_options *options, size_t size);
+#define ott_model_options_init(options) ott_model_options_init(options, sizeof *(options))
 /*
  * Opens a model without a configuration. ott_model_open opens the same model for a configuration with the
  * same keys in [model], and with these keys: train.mixed_precision is "bf16" or "fp32", as dtype; train.seed
@@ -260,7 +267,8 @@ typedef struct ott_model_counters {
     int64_t tokens; /* trained tokens so far */
 } ott_model_counters;
 
-OTT_API void ott_model_counters_init(ott_model_counters *counters);
+OTT_API void ott_model_counters_init(ott_model_counters *counters, size_t size);
+#define ott_model_counters_init(counters) ott_model_counters_init(counters, sizeof *(counters))
 OTT_API ott_status ott_model_read_counters(const ott_module *model, ott_model_counters *out);
 
 /* ---- running ---- */
@@ -360,8 +368,10 @@ typedef struct ott_convert_summary {
     int converted, linears; /* number of linear layers: converted by this call; in the module */
 } ott_convert_summary;
 
-OTT_API void ott_convert_options_init(ott_convert_options *options);
-OTT_API void ott_convert_summary_init(ott_convert_summary *summary);
+OTT_API void ott_convert_options_init(ott_convert_options *options, size_t size);
+#define ott_convert_options_init(options) ott_convert_options_init(options, sizeof *(options))
+OTT_API void ott_convert_summary_init(ott_convert_summary *summary, size_t size);
+#define ott_convert_summary_init(summary) ott_convert_summary_init(summary, sizeof *(summary))
 /*
  * Converts the linear layers of a module to FP8, in place. Weights and names stay the same, and an optimizer
  * of the module stays valid. Dimensions need not be multiples of 16. Each skipped layer is logged with its
@@ -383,7 +393,8 @@ typedef struct ott_autocast_options {
     ott_group *amax_group; /* see ott_convert_options */
 } ott_autocast_options;
 
-OTT_API void ott_autocast_options_init(ott_autocast_options *options);
+OTT_API void ott_autocast_options_init(ott_autocast_options *options, size_t size);
+#define ott_autocast_options_init(options) ott_autocast_options_init(options, sizeof *(options))
 /*
  * Opens an autocast region for forward passes of all modules of the context. Regions nest, at most 32 deep;
  * the innermost one counts. A layer that ran with another recipe before changes its recipe, with one log line
@@ -448,8 +459,10 @@ typedef struct ott_step_info {
     int skipped;      /* 1: a gradient was not finite, so the parameters did not change */
 } ott_step_info;
 
-OTT_API void ott_adamw_options_init(ott_adamw_options *options);
-OTT_API void ott_step_info_init(ott_step_info *info);
+OTT_API void ott_adamw_options_init(ott_adamw_options *options, size_t size);
+#define ott_adamw_options_init(options) ott_adamw_options_init(options, sizeof *(options))
+OTT_API void ott_step_info_init(ott_step_info *info, size_t size);
+#define ott_step_info_init(info) ott_step_info_init(info, sizeof *(info))
 /* Opens AdamW for all parameters of the module. The module must stay open. options may be NULL. */
 OTT_API ott_status ott_adamw_open(ott_context *context, ott_module *module, const ott_adamw_options *options,
                                   ott_optimizer **out);

@@ -24,8 +24,9 @@
  * Locale: files, JSON, messages and log lines use a decimal point in every locale.
  *
  * Option structs begin with struct_size; always fill them with their _init function first, which also sets
- * the defaults. A program that was compiled with an older header then works with a newer library. In
- * comments, "NULL:" and "0:" explain what that value means. Compiles as C11 and as C++17.
+ * the defaults. An _init function receives the size of the caller's struct, which the macro of the same name
+ * passes. So a program that was compiled with an older header works with a newer library. In comments,
+ * "NULL:" and "0:" explain what that value means. Compiles as C11 and as C++17.
  */
 #ifndef OTTAVA_OTTAVA_H
 #define OTTAVA_OTTAVA_H
@@ -94,7 +95,8 @@ typedef struct ott_train_options {
     ott_loss_fn loss;
 } ott_train_options;
 
-OTT_API void ott_train_options_init(ott_train_options *options);
+OTT_API void ott_train_options_init(ott_train_options *options, size_t size);
+#define ott_train_options_init(options) ott_train_options_init(options, sizeof *(options))
 /*
  * Trains with this configuration until train.max_steps or ott_stop. Writes the run folder: config.toml,
  * metrics.jsonl, summary.json, checkpoints. A step whose loss or gradient is not finite changes no parameter.
@@ -149,7 +151,8 @@ typedef struct ott_generate_options {
     ott_module *model;
 } ott_generate_options;
 
-OTT_API void ott_generate_options_init(ott_generate_options *options);
+OTT_API void ott_generate_options_init(ott_generate_options *options, size_t size);
+#define ott_generate_options_init(options) ott_generate_options_init(options, sizeof *(options))
 /*
  * Continues the prompt. `run` is a run folder (its newest checkpoint), a checkpoint folder, a PEFT folder or
  * a Hugging Face folder (in bf16, unless the options choose another precision). options must not be NULL.
@@ -239,7 +242,8 @@ typedef struct ott_export_options {
     const char *device; /* device; see ott_context_options */
 } ott_export_options;
 
-OTT_API void ott_export_options_init(ott_export_options *options);
+OTT_API void ott_export_options_init(ott_export_options *options, size_t size);
+#define ott_export_options_init(options) ott_export_options_init(options, sizeof *(options))
 /*
  * Exports a model. `run` is a run folder (its newest checkpoint), a checkpoint folder, a Hugging Face folder,
  * a GGUF file or a PEFT folder. `folder` must be absent or empty; for GGUF it is a file and must be absent.
@@ -263,7 +267,8 @@ typedef struct ott_inspect_options {
     int json;       /* 1: one JSON object; 0: a table */
 } ott_inspect_options;
 
-OTT_API void ott_inspect_options_init(ott_inspect_options *options);
+OTT_API void ott_inspect_options_init(ott_inspect_options *options, size_t size);
+#define ott_inspect_options_init(options) ott_inspect_options_init(options, sizeof *(options))
 /* Lists tensors, totals and metadata. `path` is a safetensors file, its index, or a folder with either: a
    model, a checkpoint, or a run (its newest checkpoint). All headers are validated before anything is
    written; OTT_ERR_FORMAT names the error in an invalid file. options may be NULL. */
@@ -280,7 +285,8 @@ typedef struct ott_report_options {
     int json;                    /* 1: one JSON object instead of table and plot */
 } ott_report_options;
 
-OTT_API void ott_report_options_init(ott_report_options *options);
+OTT_API void ott_report_options_init(ott_report_options *options, size_t size);
+#define ott_report_options_init(options) ott_report_options_init(options, sizeof *(options))
 /* Compares runs[count], which are run folders, with the first one. Writes a table and a plot as text, and an
    HTML page if options name a file. Runs that differ only in the seed share a row. options may be NULL. */
 OTT_API ott_status ott_report(ott_context *context, const char *const *runs, int count,
@@ -361,8 +367,10 @@ typedef struct ott_eval_result {
     int bos;                  /* 1: the text begins with the tokenizer's BOS token; 0: it does not */
 } ott_eval_result;
 
-OTT_API void ott_eval_options_init(ott_eval_options *options);
-OTT_API void ott_eval_result_init(ott_eval_result *result);
+OTT_API void ott_eval_options_init(ott_eval_options *options, size_t size);
+#define ott_eval_options_init(options) ott_eval_options_init(options, sizeof *(options))
+OTT_API void ott_eval_result_init(ott_eval_result *result, size_t size);
+#define ott_eval_result_init(result) ott_eval_result_init(result, sizeof *(result))
 /*
  * Evaluates a model. `path` is a run folder (its newest checkpoint), a checkpoint folder, a PEFT folder or a
  * Hugging Face folder. options and result must not be NULL. After ott_stop the result covers the rows or
@@ -398,7 +406,8 @@ typedef struct ott_tokenize_options {
     const char *chat_date; /* chat: the date for strftime_now, as data.chat_date; NULL: today */
 } ott_tokenize_options;
 
-OTT_API void ott_tokenize_options_init(ott_tokenize_options *options);
+OTT_API void ott_tokenize_options_init(ott_tokenize_options *options, size_t size);
+#define ott_tokenize_options_init(options) ott_tokenize_options_init(options, sizeof *(options))
 /*
  * Tokenizes a stream: each line of text becomes a line of ids, separated by spaces. decode does the reverse
  * and restores the exact text. tokenizer_path: a folder or tokenizer.json. options may be NULL. Errors name
@@ -416,7 +425,8 @@ typedef struct ott_tokenize_result {
     char begins[64], ends[64];        /* special tokens before and after each document; "": none */
 } ott_tokenize_result;
 
-OTT_API void ott_tokenize_result_init(ott_tokenize_result *result);
+OTT_API void ott_tokenize_result_init(ott_tokenize_result *result, size_t size);
+#define ott_tokenize_result_init(result) ott_tokenize_result_init(result, sizeof *(result))
 /*
  * Tokenizes a corpus into a token file (llm.c's version 20240801: uint32 ids). input: a text file, or a JSONL
  * file (.jsonl, .ndjson, or .json, which may be one array of rows) whose documents are in text_field. Each

@@ -31,8 +31,8 @@ class Error(RuntimeError):
 
 
 class Sized(Structure):
-    """A struct that begins with struct_size, which makes it usable with a newer library. The ott_x_init
-    functions are not called, because they write the struct of the loaded library, which may be larger."""
+    """A struct that begins with struct_size, which makes it usable with a newer library. Its defaults are
+    zeros, so it needs no ott_x_init."""
 
     def __init__(self):
         super().__init__(struct_size=ctypes.sizeof(self))

@@ -35,6 +35,13 @@ ott_status api_require(const void *pointer, const char *function, const char *ar
     return status_fail(OTT_ERR_ARGUMENT, "%s: %s is NULL", function, argument);
 }
 
+void api_init_struct(void *given, size_t size, const void *own, size_t own_bytes) {
+    if (!given || size < sizeof size) return;
+    memset(given, 0, size);
+    memcpy(given, own, size < own_bytes ? size : own_bytes);
+    memcpy(given, &size, sizeof size);
+}
+
 static ott_status read_struct_size(const void *given, const char *name, size_t *bytes) {
     memcpy(bytes, given, sizeof *bytes);
     if (*bytes >= sizeof *bytes && *bytes <= 65536) return OTT_OK;
@@ -86,8 +93,9 @@ ott_status api_write(const str *text, ott_text_fn write, void *user) {
 
 /* ---- contexts ---- */
 
-void ott_context_options_init(ott_context_options *options) {
-    if (options) *options = (ott_context_options){.struct_size = sizeof *options, .log_level = OTT_LOG_INFO};
+void(ott_context_options_init)(ott_context_options *options, size_t size) {
+    const ott_context_options own = {.struct_size = sizeof own, .log_level = OTT_LOG_INFO};
+    api_init_struct(options, size, &own, sizeof own);
 }
 
 static ott_status open_context(const ott_context_options *o, ott_context *context) {

@@ -55,6 +55,9 @@ ott_status api_require(const void *pointer, const char *function, const char *ar
     } while (0)
 #define API_REQUIRE_CALL(argument) TRY(api_require((const void *)(uintptr_t)(argument), __func__, #argument))
 
+/* Fills a caller's struct of `size` bytes with the defaults `own`, and sets struct_size to `size`. A caller
+   that was compiled with an older header has a shorter struct. Does nothing for NULL. */
+void api_init_struct(void *given, size_t size, const void *own, size_t own_bytes);
 /*
  * Reads an option struct whose caller may be compiled with an older or newer header. `own` has own_bytes
  * bytes and already has the defaults. Copies the members that both versions have from `given` to `own`.

@@ -4,18 +4,19 @@
 #include "api/handle.h"
 #include "base/pool.h"
 
-void ott_eval_options_init(ott_eval_options *options) {
-    if (options)
-        *options = (ott_eval_options){.struct_size = sizeof *options,
-                                      .text_field = "text",
-                                      .hellaswag_forms = OTT_HELLASWAG_LM_EVAL | OTT_HELLASWAG_LLMC,
-                                      .kl_max = 1e-2,
-                                      .kl_mean = 3e-3,
-                                      .cosine = 0.999};
+void(ott_eval_options_init)(ott_eval_options *options, size_t size) {
+    const ott_eval_options own = {.struct_size = sizeof own,
+                                  .text_field = "text",
+                                  .hellaswag_forms = OTT_HELLASWAG_LM_EVAL | OTT_HELLASWAG_LLMC,
+                                  .kl_max = 1e-2,
+                                  .kl_mean = 3e-3,
+                                  .cosine = 0.999};
+    api_init_struct(options, size, &own, sizeof own);
 }
 
-void ott_eval_result_init(ott_eval_result *result) {
-    if (result) *result = (ott_eval_result){.struct_size = sizeof *result};
+void(ott_eval_result_init)(ott_eval_result *result, size_t size) {
+    const ott_eval_result own = {.struct_size = sizeof own};
+    api_init_struct(result, size, &own, sizeof own);
 }
 
 static ott_status check_numbers(const ott_eval_options *o) {

@@ -9,14 +9,14 @@ struct ott_generator {
     ott_module *model; /* borrowed open model; NULL: a saved model */
 };
 
-void ott_generate_options_init(ott_generate_options *options) {
-    if (options)
-        *options = (ott_generate_options){.struct_size = sizeof *options,
-                                          .max_tokens = 200,
-                                          .temperature = 0.8,
-                                          .top_p = 0.95,
-                                          .seed = 42,
-                                          .repetition_penalty = 1};
+void(ott_generate_options_init)(ott_generate_options *options, size_t size) {
+    const ott_generate_options own = {.struct_size = sizeof own,
+                                      .max_tokens = 200,
+                                      .temperature = 0.8,
+                                      .top_p = 0.95,
+                                      .seed = 42,
+                                      .repetition_penalty = 1};
+    api_init_struct(options, size, &own, sizeof own);
 }
 
 static ott_status check_choice(const ott_generate_options *o) {

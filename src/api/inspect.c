@@ -5,8 +5,9 @@
 #include "checkpoint/checkpoint.h"
 #include "folders/peft.h"
 
-void ott_inspect_options_init(ott_inspect_options *options) {
-    if (options) *options = (ott_inspect_options){.struct_size = sizeof *options};
+void(ott_inspect_options_init)(ott_inspect_options *options, size_t size) {
+    const ott_inspect_options own = {.struct_size = sizeof own};
+    api_init_struct(options, size, &own, sizeof own);
 }
 
 typedef struct receiver {

@@ -5,18 +5,19 @@
 
 /* ---- options ---- */
 
-void ott_adamw_options_init(ott_adamw_options *options) {
-    if (options)
-        *options = (ott_adamw_options){.struct_size = sizeof *options,
-                                       .lr = 1e-3,
-                                       .beta1 = 0.9,
-                                       .beta2 = 0.999,
-                                       .epsilon = 1e-8,
-                                       .weight_decay = 0.01};
+void(ott_adamw_options_init)(ott_adamw_options *options, size_t size) {
+    const ott_adamw_options own = {.struct_size = sizeof own,
+                                   .lr = 1e-3,
+                                   .beta1 = 0.9,
+                                   .beta2 = 0.999,
+                                   .epsilon = 1e-8,
+                                   .weight_decay = 0.01};
+    api_init_struct(options, size, &own, sizeof own);
 }
 
-void ott_step_info_init(ott_step_info *info) {
-    if (info) *info = (ott_step_info){.struct_size = sizeof *info};
+void(ott_step_info_init)(ott_step_info *info, size_t size) {
+    const ott_step_info own = {.struct_size = sizeof own};
+    api_init_struct(info, size, &own, sizeof own);
 }
 
 static ott_status check_between(double value, double low, double high, bool open, const char *name,

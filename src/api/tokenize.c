@@ -3,14 +3,14 @@
 #include "api/handle.h"
 #include "base/pool.h"
 
-void ott_tokenize_options_init(ott_tokenize_options *options) {
-    if (options)
-        *options =
-            (ott_tokenize_options){.struct_size = sizeof *options, .text_field = "text", .separator = ""};
+void(ott_tokenize_options_init)(ott_tokenize_options *options, size_t size) {
+    const ott_tokenize_options own = {.struct_size = sizeof own, .text_field = "text", .separator = ""};
+    api_init_struct(options, size, &own, sizeof own);
 }
 
-void ott_tokenize_result_init(ott_tokenize_result *result) {
-    if (result) *result = (ott_tokenize_result){.struct_size = sizeof *result};
+void(ott_tokenize_result_init)(ott_tokenize_result *result, size_t size) {
+    const ott_tokenize_result own = {.struct_size = sizeof own};
+    api_init_struct(result, size, &own, sizeof own);
 }
 
 static ott_status read_tokenize_options(const ott_tokenize_options *given, ott_tokenize_options *o) {

@@ -2,8 +2,9 @@
 #include "run/loop.h"
 #include "api/handle.h"
 
-void ott_train_options_init(ott_train_options *options) {
-    if (options) *options = (ott_train_options){.struct_size = sizeof *options};
+void(ott_train_options_init)(ott_train_options *options, size_t size) {
+    const ott_train_options own = {.struct_size = sizeof own};
+    api_init_struct(options, size, &own, sizeof own);
 }
 
 ott_status ott_train(ott_context *context, ott_config *configuration, const ott_train_options *options) {

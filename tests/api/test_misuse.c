@@ -216,6 +216,28 @@ static int in_child(ott_context *context, ott_tensor *t, ott_config *config) {
     return 0;
 }
 
+/* A program that was compiled with an older header has shorter option structs. */
+static void test_structs_of_an_older_header(void **state) {
+    (void)state;
+    ott_context *context;
+    struct {
+        ott_context_options options;
+        char after[8];
+    } old;
+    const size_t size = offsetof(ott_context_options, device);
+    memset(&old, 0x55, sizeof old);
+    (ott_context_options_init)(&old.options, size);
+    assert_int_equal(old.options.struct_size, size);
+    assert_int_equal(old.options.log_level, OTT_LOG_INFO);
+    for (const char *at = (const char *)&old + size; at < (const char *)(&old + 1); at++)
+        assert_int_equal(*at, 0x55);
+    old.options.threads = 1;
+    succeed(ott_context_open(&old.options, &context));
+    ott_context_close(context);
+    (ott_context_options_init)(&old.options, 4); /* too small for struct_size: changes nothing */
+    assert_int_equal(old.options.struct_size, size);
+}
+
 static void test_child_of_fork(void **state) {
     (void)state;
     int status = 0;
@@ -350,6 +372,7 @@ int main(void) {
         cmocka_unit_test(test_closed_twice),
         cmocka_unit_test(test_closed_by_its_log_callback),
         cmocka_unit_test(test_options_out_of_range),
+        cmocka_unit_test(test_structs_of_an_older_header),
         cmocka_unit_test(test_child_of_fork),
         cmocka_unit_test(test_results_are_checked_before_the_work),
         cmocka_unit_test(test_read_callback_that_returns_too_much),

@@ -269,8 +269,9 @@ ott_status autocast_after_step(ott_module *m) {
 
 /* ---- regions ---- */
 
-void ott_autocast_options_init(ott_autocast_options *options) {
-    if (options) *options = (ott_autocast_options){.struct_size = sizeof *options, .enabled = 1};
+void(ott_autocast_options_init)(ott_autocast_options *options, size_t size) {
+    const ott_autocast_options own = {.struct_size = sizeof own, .enabled = 1};
+    api_init_struct(options, size, &own, sizeof own);
 }
 
 static ott_status region_of(ott_context *context, const ott_autocast_options *o, autocast_region *out) {

@@ -15,12 +15,14 @@ typedef struct api_conversion {
     convert_summary summary;
 } api_conversion;
 
-void ott_convert_options_init(ott_convert_options *options) {
-    if (options) *options = (ott_convert_options){.struct_size = sizeof *options};
+void(ott_convert_options_init)(ott_convert_options *options, size_t size) {
+    const ott_convert_options own = {.struct_size = sizeof own};
+    api_init_struct(options, size, &own, sizeof own);
 }
 
-void ott_convert_summary_init(ott_convert_summary *summary) {
-    if (summary) *summary = (ott_convert_summary){.struct_size = sizeof *summary};
+void(ott_convert_summary_init)(ott_convert_summary *summary, size_t size) {
+    const ott_convert_summary own = {.struct_size = sizeof own};
+    api_init_struct(summary, size, &own, sizeof own);
 }
 
 /* ---- the linear layers ---- */

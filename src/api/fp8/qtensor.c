@@ -127,8 +127,9 @@ static const cast_spec *spec_at(const ott_qtensor *q, ott_usage use) {
     return use == OTT_ROWWISE ? &q->q.spec.rowwise : &q->q.spec.columnwise;
 }
 
-void ott_qdata_init(ott_qdata *view) {
-    if (view) *view = (ott_qdata){.struct_size = sizeof *view};
+void(ott_qdata_init)(ott_qdata *view, size_t size) {
+    const ott_qdata own = {.struct_size = sizeof own};
+    api_init_struct(view, size, &own, sizeof own);
 }
 
 ott_status ott_qtensor_data(ott_qtensor *q, ott_usage use, ott_qdata *out) {
@@ -191,8 +192,9 @@ ott_status ott_dequantize(ott_qtensor *q, ott_usage use, ott_tensor *out) {
 
 /* ---- statistics ---- */
 
-void ott_statistics_init(ott_statistics *statistics) {
-    if (statistics) *statistics = (ott_statistics){.struct_size = sizeof *statistics};
+void(ott_statistics_init)(ott_statistics *statistics, size_t size) {
+    const ott_statistics own = {.struct_size = sizeof own};
+    api_init_struct(statistics, size, &own, sizeof own);
 }
 
 static ott_statistics statistics_from(const float *row) {

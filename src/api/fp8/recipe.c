@@ -176,8 +176,9 @@ ott_status ott_recipe_set(ott_recipe *r, const char *key, const char *value) {
     return API_INSIDE(r->handle.context, set_recipe_key(r, key, value));
 }
 
-void ott_delayed_callbacks_init(ott_delayed_callbacks *callbacks) {
-    if (callbacks) *callbacks = (ott_delayed_callbacks){.struct_size = sizeof *callbacks};
+void(ott_delayed_callbacks_init)(ott_delayed_callbacks *callbacks, size_t size) {
+    const ott_delayed_callbacks own = {.struct_size = sizeof own};
+    api_init_struct(callbacks, size, &own, sizeof own);
 }
 
 static ott_status set_callbacks(ott_recipe *r, const ott_delayed_callbacks *own) {

@@ -145,13 +145,13 @@ static ott_status make_attention(ott_context *context, attention *layer, const r
     return status;
 }
 
-void ott_attention_options_init(ott_attention_options *options) {
-    if (options)
-        *options = (ott_attention_options){.struct_size = sizeof *options,
-                                           .rope_theta = 10000.0,
-                                           .max_positions = 2048,
-                                           .dtype = OTT_BF16,
-                                           .init_std = 0.02};
+void(ott_attention_options_init)(ott_attention_options *options, size_t size) {
+    const ott_attention_options own = {.struct_size = sizeof own,
+                                       .rope_theta = 10000.0,
+                                       .max_positions = 2048,
+                                       .dtype = OTT_BF16,
+                                       .init_std = 0.02};
+    api_init_struct(options, size, &own, sizeof own);
 }
 
 /* Checks dim and the heads. Sets kv_heads and head_dim if they are 0. */
@@ -269,9 +269,9 @@ static ott_status make_mlp(ott_context *context, mlp *layer, const ott_mlp_optio
     return status;
 }
 
-void ott_mlp_options_init(ott_mlp_options *options) {
-    if (options)
-        *options = (ott_mlp_options){.struct_size = sizeof *options, .dtype = OTT_BF16, .init_std = 0.02};
+void(ott_mlp_options_init)(ott_mlp_options *options, size_t size) {
+    const ott_mlp_options own = {.struct_size = sizeof own, .dtype = OTT_BF16, .init_std = 0.02};
+    api_init_struct(options, size, &own, sizeof own);
 }
 
 static ott_status open_mlp(ott_context *context, const ott_mlp_options *o, ott_module **out) {
@@ -352,14 +352,14 @@ static const module_table module_transformer_layer = {.kind = "transformer_layer
                                                       .set_sequences = layer_module_set_sequences,
                                                       .release = layer_module_release};
 
-void ott_transformer_layer_options_init(ott_transformer_layer_options *options) {
-    if (options)
-        *options = (ott_transformer_layer_options){.struct_size = sizeof *options,
-                                                   .rope_theta = 10000.0,
-                                                   .max_positions = 2048,
-                                                   .norm_epsilon = 1e-5,
-                                                   .dtype = OTT_BF16,
-                                                   .init_std = 0.02};
+void(ott_transformer_layer_options_init)(ott_transformer_layer_options *options, size_t size) {
+    const ott_transformer_layer_options own = {.struct_size = sizeof own,
+                                               .rope_theta = 10000.0,
+                                               .max_positions = 2048,
+                                               .norm_epsilon = 1e-5,
+                                               .dtype = OTT_BF16,
+                                               .init_std = 0.02};
+    api_init_struct(options, size, &own, sizeof own);
 }
 
 static ott_status build_layer(ott_module *m, const ott_transformer_layer_options *o,

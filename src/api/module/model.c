@@ -290,8 +290,9 @@ ott_status ott_model_open(ott_context *context, ott_config *configuration, ott_m
     return MODULE_INSIDE(context, open_module_model(context, read_config, configuration, out));
 }
 
-void ott_model_options_init(ott_model_options *options) {
-    if (options) *options = (ott_model_options){.struct_size = sizeof *options, .dtype = OTT_BF16};
+void(ott_model_options_init)(ott_model_options *options, size_t size) {
+    const ott_model_options own = {.struct_size = sizeof own, .dtype = OTT_BF16};
+    api_init_struct(options, size, &own, sizeof own);
 }
 
 static ott_status check_lists(const ott_model_options *o, const char *function) {
@@ -467,8 +468,9 @@ void module_model_count_step(model_body *b, int64_t updates, bool skipped) {
     b->run.nan_steps = skipped ? b->run.nan_steps + 1 : 0;
 }
 
-void ott_model_counters_init(ott_model_counters *counters) {
-    if (counters) *counters = (ott_model_counters){.struct_size = sizeof *counters};
+void(ott_model_counters_init)(ott_model_counters *counters, size_t size) {
+    const ott_model_counters own = {.struct_size = sizeof own};
+    api_init_struct(counters, size, &own, sizeof own);
 }
 
 ott_status ott_model_read_counters(const ott_module *m, ott_model_counters *out) {
