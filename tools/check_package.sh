@@ -1,7 +1,9 @@
 #!/bin/sh
-# Checks the packages of `make deb` on a fresh Debian 12: apt installs them, the program trains, the manual
-# pages and the completion work, programs link the library, apt removes everything. Needs root, debootstrap
-# and the network. debootstrap makes the system in FOLDER, which is kept: a second check takes a minute.
+# Checks the packages of `make deb` on a fresh Debian 12: apt installs them, README's commands run, a model is
+# pulled by its name, fine-tuned and exported, the manual pages and the completion work, programs link the
+# library, apt removes everything. Needs root, debootstrap, the network, and build/release with its tests: the
+# test hub_server is the hub. debootstrap makes the system in FOLDER, which is kept: a second check takes a
+# minute.
 #
 #   tools/check_package.sh [FOLDER]          default: build/debian
 set -eu
@@ -17,7 +19,8 @@ fail() {
 inside() {
     echo "+ $*"
     env -i PATH=/usr/sbin:/usr/bin:/sbin:/bin HOME=/root LC_ALL=C.UTF-8 DEBIAN_FRONTEND=noninteractive \
-        OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 OMPI_MCA_rmaps_base_oversubscribe=1 \
+        HF_ENDPOINT="${HF_ENDPOINT:-}" OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 \
+        OMPI_MCA_rmaps_base_oversubscribe=1 \
         chroot "$system" sh -euc "$*"
 }
 
@@ -34,7 +37,16 @@ mkdir "$system/packages"
 cp build/package/*.deb "$system/packages"
 mountpoint -q "$system/proc" || mount -t proc proc "$system/proc"
 mountpoint -q "$system/dev" || mount --bind /dev "$system/dev"
-trap 'umount "$system/proc" "$system/dev"' EXIT
+hub=build/release/tests/hub_server
+[ -x $hub ] || fail "there is no $hub: run make test"
+made=$(mktemp -d)
+trap 'exec 3>&-; umount "$system/proc" "$system/dev"; rm -r "$made"' EXIT
+tools/make_tiny_llama.sh "$made/tiny" >/dev/null
+mkfifo "$made/end"
+$hub "$made/tiny/model" "$made/tiny/hellaswag_train.jsonl" <"$made/end" >"$made/address" &
+exec 3>"$made/end"
+while ! [ -s "$made/address" ]; do sleep 0.1; done
+HF_ENDPOINT=$(cat "$made/address")
 
 inside 'apt-get update -q'
 # An earlier check may have failed before it removed these.
@@ -43,9 +55,27 @@ inside 'apt-get purge -qy --auto-remove $(dpkg-query -W -f "\${Package} " "*otta
 inside 'apt-get install -qy --no-install-recommends ./packages/ottava_*.deb'
 inside '! dpkg -l libopenmpi3 2>/dev/null | grep ^ii'
 inside 'ottava --version && ottava recipes | head -3'
-inside 'cd /root && rm -rf runs && ottava train /usr/share/ottava/configs/debug.toml --train.max_steps=10 \
-    --train.mixed_precision=fp8 --float8.recipe_name=rowwise | tail -2'
-inside 'cd /root && ottava generate runs/debug --prompt "In the beginning" --max-tokens=20'
+# README's commands. `inside` works in /root, where the folder configs is the package's.
+inside 'cd /root && rm -rf * .cache && cp -r /usr/share/ottava/configs .'
+inside 'cd /root && ottava train configs/debug.toml --train.mixed_precision=fp8 --float8.recipe_name=rowwise |
+    tail -2'
+inside 'cd /root && ottava generate runs/debug --prompt "In the beginning" &&
+    ottava report runs/debug | head -3'
+inside 'cd /root && ottava plan configs/llama3_1_8b.toml --ranks 64 --device h100 | head -3'
+inside 'cd /root && ottava pull org/tiny && ottava pull --dataset org/rows --out rows.jsonl'
+inside 'cd /root && ottava train configs/llama3_1_8b_hellaswag_fp8.yaml --model.hf_path=org/tiny \
+    --run.dir=runs/tuned --data.dataset_path=rows.jsonl --eval.dataset_path=rows.jsonl \
+    --packed_sequence.packed_sequence_size=512 --step_scheduler.max_steps=20 | tail -2'
+inside 'cd /root && ottava eval runs/tuned --task hellaswag --data rows.jsonl'
+inside 'cd /root && ottava export runs/tuned --format hf-fp8 --out model-fp8 | tail -1 &&
+    ottava export runs/tuned --format gguf-q8_0 --out llama.gguf | tail -1'
+inside 'cd /root && ottava train --model.hf_path=org/tiny --data.format=hellaswag \
+    --data.dataset_path=rows.jsonl \
+    --train.mixed_precision=fp8 --float8.filter_fqns=lm_head --train.frozen_dtype=fp8 --peft.dim=16 \
+    --train.batch_size=4 --train.seq_len=256 --train.max_steps=20 --optimizer.lr=1e-3 \
+    --run.dir=runs/lora | tail -3'
+inside 'cd /root && ottava export runs/lora --format gguf --out lora.gguf | tail -1 &&
+    ottava generate lora.gguf --prompt "And God said," --max-tokens=20'
 
 inside 'apt-get install -qy --no-install-recommends man-db bash-completion gcc libc6-dev g++ pkg-config \
     libjansson-dev libpcre2-dev libutf8proc-dev libyaml-dev >/dev/null'
@@ -60,8 +90,8 @@ inside "cd /root && cc -static $example \$(pkg-config --static --cflags --libs o
 inside 'cd /root && ldd ./shared | grep ottava'
 
 inside 'apt-get install -qy --no-install-recommends ./packages/ottava-mpi_*.deb openmpi-bin >/dev/null'
-inside 'cd /root && mpirun -np 2 --bind-to none ottava train /usr/share/ottava/configs/debug.toml \
-    --train.max_steps=3 --run.dir=runs/two --train.threads=1 | tail -1'
+inside 'cd /root && mpirun -np 2 --bind-to none ottava train configs/debug.toml --train.mixed_precision=fp8 |
+    tail -1'
 
 inside 'apt-get purge -qy --auto-remove ottava ottava-mpi openmpi-bin >/dev/null'
 inside 'left=$(find /usr /etc /var/lib/dpkg/info -name "*ottava*"); echo "$left"; [ -z "$left" ]'
