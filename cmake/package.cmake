@@ -31,7 +31,7 @@ The package has the program, the C library with its headers, configurations,
 examples and documentation.")
 # The packages after ottava-mpi are for programs that link libottava.a.
 string(CONCAT CPACK_DEBIAN_OTTAVA_PACKAGE_SUGGESTS "ottava-mpi (= ${PROJECT_VERSION}-1), libjansson-dev, "
-       "libpcre2-dev, libutf8proc-dev, libyaml-dev")
+       "libpcre2-dev, libutf8proc-dev, libyaml-dev, libzstd-dev, zlib1g-dev")
 
 set(CPACK_DEBIAN_MPI_PACKAGE_NAME ottava-mpi)
 set(CPACK_DEBIAN_MPI_DESCRIPTION "training of language models on several ranks

@@ -78,7 +78,7 @@ inside 'cd /root && ottava export runs/lora --format gguf --out lora.gguf | tail
     ottava generate lora.gguf --prompt "And God said," --max-tokens=20'
 
 inside 'apt-get install -qy --no-install-recommends man-db bash-completion gcc libc6-dev g++ pkg-config \
-    libjansson-dev libpcre2-dev libutf8proc-dev libyaml-dev >/dev/null'
+    libjansson-dev libpcre2-dev libutf8proc-dev libyaml-dev libzstd-dev zlib1g-dev >/dev/null'
 inside 'man ottava | head -5 && man ottava-train | grep -A1 -e --float8.recipe_name'
 inside 'bash -c ". /usr/share/bash-completion/bash_completion; _completion_loader ottava;
     COMP_WORDS=(ottava export --format = hf-) COMP_CWORD=4; _ottava ottava 2>/dev/null
