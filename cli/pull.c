@@ -3,6 +3,7 @@
 #include "cli.h"
 #include "hub/hub.h"
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 typedef struct pull_request {
@@ -51,6 +52,24 @@ int cli_fetch(output *out, const char *name, bool weights, char folder[CLI_PATH]
     return download(out, &r, folder);
 }
 
+/* A folder that replaces an argument. Like arguments, it lives until the program ends. */
+typedef struct fetched_folder {
+    struct fetched_folder *previous;
+    char path[];
+} fetched_folder;
+
+static fetched_folder *fetched_folders;
+
+/* Returns NULL if memory runs out. */
+static const char *keep_folder(const char *path) {
+    size_t bytes = strlen(path) + 1;
+    fetched_folder *f = malloc(sizeof *f + bytes);
+    if (!f) return NULL;
+    f->previous = fetched_folders;
+    fetched_folders = f;
+    return memcpy(f->path, path, bytes);
+}
+
 int cli_fetch_argument(const char **name, bool weights) {
     char folder[CLI_PATH];
     ott_context *context;
@@ -63,7 +82,7 @@ int cli_fetch_argument(const char **name, bool weights) {
     int code = cli_fetch(&out, *name, weights, folder);
     cli_stop_end();
     ott_context_close(context);
-    if (code == CLI_DONE && !(*name = strdup(folder))) code = cli_error(CLI_FAILED, "out of memory");
+    if (code == CLI_DONE && !(*name = keep_folder(folder))) code = cli_error(CLI_FAILED, "out of memory");
     return code;
 }
 
