@@ -52,7 +52,7 @@ int cli_fetch(output *out, const char *name, bool weights, char folder[CLI_PATH]
     return download(out, &r, folder);
 }
 
-/* A folder that replaces an argument. Like arguments, it lives until the program ends. */
+/* A folder that replaces an argument. Like arguments, it stays valid until the program ends. */
 typedef struct fetched_folder {
     struct fetched_folder *previous;
     char path[];
