@@ -75,7 +75,7 @@ inside 'cd /root && ottava train --model.hf_path=org/tiny --data.format=hellaswa
     --train.batch_size=4 --train.seq_len=256 --train.max_steps=20 --optimizer.lr=1e-3 \
     --run.dir=runs/lora | tail -3'
 inside 'cd /root && ottava export runs/lora --format gguf --out lora.gguf | tail -1 &&
-    ottava generate lora.gguf --prompt "And God said," --max-tokens=20'
+    ottava generate lora.gguf --prompt "In the beginning" --max-tokens=20'
 
 inside 'apt-get install -qy --no-install-recommends man-db bash-completion gcc libc6-dev g++ pkg-config \
     libjansson-dev libpcre2-dev libutf8proc-dev libyaml-dev libzstd-dev zlib1g-dev >/dev/null'

@@ -73,11 +73,6 @@ struct exec {
     int64_t gemms[GEMM_COUNT][2];     /* GEMMs run, by role; [1] counts GEMMs with FP8 operands, [0] others */
 };
 
-/* Runs op_gemm and adds 1 to its count in cx->gemms. OTT_ERR_STOPPED if cx->cancellation is canceled. */
-ott_status exec_gemm(exec *cx, recipe_gemm role, const gemm_args *args);
-/* Like exec_gemm, for op_grouped_gemm and op_grouped_gemm_weight. A call counts as one GEMM. */
-ott_status exec_grouped_gemm(exec *cx, recipe_gemm role, const grouped_gemm_args *args);
-ott_status exec_grouped_gemm_weight(exec *cx, const grouped_gemm_weight_args *args);
 /* Calls cx->hook->observe (or quantized), unless there is no such function or a plan is being recorded. */
 ott_status exec_hook(exec *cx, const char *module, const char *what, const tensor *t);
 ott_status exec_hook_quantized(exec *cx, const char *module, recipe_tensor which, const tensor *t,

@@ -1,5 +1,4 @@
-/* tensor/ops: a table that describes the ops of ops.def, and calls of ops with checked arguments. Also the
-   functions of tensor/exec.h: counts GEMMs, calls hooks, opens tensors in planned memory, and times ops. */
+/* tensor/ops: a table that describes the ops of ops.def, and calls of ops with checked arguments. */
 #include "tensor/dry_run.h"
 #include <stddef.h>
 #include <stdlib.h>
@@ -354,7 +353,7 @@ ott_status op_call_many(const op_table *table, exec *cx, const op_info *op, cons
 #include "tensor/ops.def"
 #undef OP
 
-/* ---- tensor/exec.h ---- */
+/* ---- GEMMs that are counted ---- */
 
 static ott_status may_begin(const exec *cx) {
     return plan_recording(cx->plan) ? OTT_OK : cancellation_check(cx->cancellation);
@@ -365,57 +364,23 @@ static void count_gemm(exec *cx, recipe_gemm role, const operand *a, const opera
     cx->gemms[role][fp8] += !plan_recording(cx->plan);
 }
 
-ott_status exec_gemm(exec *cx, recipe_gemm role, const gemm_args *args) {
+ott_status op_counted_gemm(exec *cx, recipe_gemm role, const gemm_args *args) {
     TRY(may_begin(cx));
     TRY(op_gemm(cx, args));
     count_gemm(cx, role, args->a, args->b);
     return OTT_OK;
 }
 
-ott_status exec_grouped_gemm(exec *cx, recipe_gemm role, const grouped_gemm_args *args) {
+ott_status op_counted_grouped_gemm(exec *cx, recipe_gemm role, const grouped_gemm_args *args) {
     TRY(may_begin(cx));
     TRY(op_grouped_gemm(cx, args));
     count_gemm(cx, role, args->a, args->b);
     return OTT_OK;
 }
 
-ott_status exec_grouped_gemm_weight(exec *cx, const grouped_gemm_weight_args *args) {
+ott_status op_counted_grouped_gemm_weight(exec *cx, const grouped_gemm_weight_args *args) {
     TRY(may_begin(cx));
     TRY(op_grouped_gemm_weight(cx, args));
     count_gemm(cx, GEMM_GRAD_WEIGHT, args->a, args->b);
     return OTT_OK;
-}
-
-ott_status exec_hook(exec *cx, const char *module, const char *what, const tensor *t) {
-    if (!cx->hook || !cx->hook->observe || plan_recording(cx->plan)) return OTT_OK;
-    return cx->hook->observe(cx->hook->user, cx, module, what, t);
-}
-
-ott_status exec_hook_quantized(exec *cx, const char *module, recipe_tensor which, const tensor *t,
-                               const qtensor *q) {
-    if (!cx->hook || !cx->hook->quantized || plan_recording(cx->plan)) return OTT_OK;
-    return cx->hook->quantized(cx->hook->user, cx, module, which, t, q);
-}
-
-ott_status exec_open(exec *cx, const char *what, ott_dtype d, int64_t rows, int64_t columns, tensor *t,
-                     plan_buffer *b) {
-    TRY(plan_open(cx->plan, what, dtype_count_bytes(d, rows * columns), b));
-    return *t = tensor_matrix(b->data, d, rows, columns), OTT_OK;
-}
-
-ott_status exec_times_open(exec_times *t, device *d) {
-    TRY(device_event_open(d, &t->start));
-    TRY(device_event_open(d, &t->began));
-    TRY(device_event_open(d, &t->ended));
-    return exec_times_start(t, d);
-}
-
-ott_status exec_times_start(exec_times *t, device *d) {
-    return device_event_record(d, t->start);
-}
-
-void exec_times_close(exec_times *t, device *d) {
-    device_event_close(d, t->start);
-    device_event_close(d, t->began);
-    device_event_close(d, t->ended);
 }

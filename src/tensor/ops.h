@@ -140,4 +140,10 @@ typedef struct op_shape {
 } op_shape;
 bool op_shape_parse(const char *text, op_shape *out); /* false if the text is malformed */
 
+/* Runs op_gemm and adds 1 to its count in cx->gemms. OTT_ERR_STOPPED if cx->cancellation is canceled. */
+ott_status op_counted_gemm(exec *cx, recipe_gemm role, const gemm_args *args);
+/* Like op_counted_gemm, for op_grouped_gemm and op_grouped_gemm_weight. A call counts as one GEMM. */
+ott_status op_counted_grouped_gemm(exec *cx, recipe_gemm role, const grouped_gemm_args *args);
+ott_status op_counted_grouped_gemm_weight(exec *cx, const grouped_gemm_weight_args *args);
+
 #endif

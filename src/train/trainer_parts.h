@@ -12,7 +12,7 @@ ott_status trainer_sum_counts(trainer *t, group *g, int64_t *values, int64_t cou
 /* all[r] = the value `own` of rank r in group g, for r from 0 to g->size - 1. */
 ott_status trainer_gather_values(trainer *t, group *g, float own, float *all);
 
-/* ---- passes (trainer_step.c) and their memory (trainer_plan.c) ---- */
+/* ---- passes and their memory (trainer_plan.c) ---- */
 
 /* Runs forward and backward of the micro-batches on the device, or records them if cx.plan is recording. */
 ott_status trainer_train_pass(trainer *t);

@@ -1,6 +1,30 @@
-/* train/trainer_plan: the update of a step. Records the passes and the update, to plan their memory. */
+/* train/trainer_plan: the passes and the update of a step, and recording them to plan memory. */
 #include "train/budget.h"
 #include "train/trainer_parts.h"
+
+/* Adds the losses of a pass to STEP_LOSS. With a pipeline only the last stage has losses. */
+static ott_status sum_losses(trainer *t, const tensor *losses, int64_t count) {
+    tensor sum = tensor_columns(t->state, STEP_LOSS, 1);
+    for (int64_t i = 0; i < count && pipeline_is_last(t->m->options.stage); i++) {
+        tensor own = model_own_tokens(t->m, losses[i]);
+        TRY(op_sum(&t->cx, &(sum_args){.x = &own, .sum = &sum}));
+    }
+    return OTT_OK;
+}
+
+ott_status trainer_train_pass(trainer *t) {
+    TRY(t->stage ? stage_train(&t->cx, t->stage, t->batches, &t->grad_scale, t->losses)
+                 : model_run(&t->cx, t->m, t->slot, t->batches, &t->grad_scale, t->losses));
+    return sum_losses(t, t->losses, t->resident);
+}
+
+ott_status trainer_evaluate_pass(trainer *t) {
+    const batch *b = &t->evaluation_batch;
+    const tensor *losses = &t->evaluation_losses;
+    TRY(t->stage ? stage_evaluate(&t->cx, t->stage, b, losses)
+                 : model_run(&t->cx, t->m, t->slot, b, NULL, losses));
+    return sum_losses(t, losses, 1);
+}
 
 static ott_status record_plan(trainer *t, plan *p, ott_status (*pass)(trainer *t)) {
     plan_record(p);

@@ -49,32 +49,6 @@ void trainer_gemms(const trainer *t, int64_t *fp8, int64_t *all) {
     *all = t->gemms[1];
 }
 
-/* ---- passes ---- */
-
-/* Adds the losses of a pass to STEP_LOSS. With a pipeline only the last stage has losses. */
-static ott_status sum_losses(trainer *t, const tensor *losses, int64_t count) {
-    tensor sum = tensor_columns(t->state, STEP_LOSS, 1);
-    for (int64_t i = 0; i < count && pipeline_is_last(t->m->options.stage); i++) {
-        tensor own = model_own_tokens(t->m, losses[i]);
-        TRY(op_sum(&t->cx, &(sum_args){.x = &own, .sum = &sum}));
-    }
-    return OTT_OK;
-}
-
-ott_status trainer_train_pass(trainer *t) {
-    TRY(t->stage ? stage_train(&t->cx, t->stage, t->batches, &t->grad_scale, t->losses)
-                 : model_run(&t->cx, t->m, t->slot, t->batches, &t->grad_scale, t->losses));
-    return sum_losses(t, t->losses, t->resident);
-}
-
-ott_status trainer_evaluate_pass(trainer *t) {
-    const batch *b = &t->evaluation_batch;
-    const tensor *losses = &t->evaluation_losses;
-    TRY(t->stage ? stage_evaluate(&t->cx, t->stage, b, losses)
-                 : model_run(&t->cx, t->m, t->slot, b, NULL, losses));
-    return sum_losses(t, losses, 1);
-}
-
 /* ---- micro-batches ---- */
 
 int64_t trainer_pass_count(const trainer *t) {

@@ -143,18 +143,18 @@ static void test_gemms_are_counted_by_role(void **state) {
     tensor c = tensor_matrix(f->data, OTT_BF16, 2, 2);
     gemm_args bf16 = {.a = &high, .b = &high, .c = &c}, fp8 = {.a = &codes, .b = &codes, .c = &c};
     plan_record(f->cx.plan);
-    assert_int_equal(exec_gemm(&f->cx, GEMM_OUTPUT, &fp8), OTT_OK);
+    assert_int_equal(op_counted_gemm(&f->cx, GEMM_OUTPUT, &fp8), OTT_OK);
     assert_int_equal(seen.gemms, 0);
     assert_int_equal(f->cx.gemms[GEMM_OUTPUT][1], 0); /* the GEMM was only recorded, so it is not counted */
     assert_int_equal(plan_seal(f->cx.plan), OTT_OK);
-    for (int i = 0; i < 2; i++) assert_int_equal(exec_gemm(&f->cx, GEMM_OUTPUT, &fp8), OTT_OK);
-    assert_int_equal(exec_gemm(&f->cx, GEMM_GRAD_WEIGHT, &bf16), OTT_OK);
+    for (int i = 0; i < 2; i++) assert_int_equal(op_counted_gemm(&f->cx, GEMM_OUTPUT, &fp8), OTT_OK);
+    assert_int_equal(op_counted_gemm(&f->cx, GEMM_GRAD_WEIGHT, &bf16), OTT_OK);
     assert_int_equal(seen.gemms, 3);
     static const int64_t expected[GEMM_COUNT][2] = {
         [GEMM_OUTPUT] = {0, 2}, [GEMM_GRAD_INPUT] = {0, 0}, [GEMM_GRAD_WEIGHT] = {1, 0}};
     assert_memory_equal(f->cx.gemms, expected, sizeof expected);
     fp8.accumulate = true; /* the fake op fails if accumulate is true, so this GEMM is not counted */
-    assert_int_equal(exec_gemm(&f->cx, GEMM_GRAD_INPUT, &fp8), OTT_ERR_DEVICE);
+    assert_int_equal(op_counted_gemm(&f->cx, GEMM_GRAD_INPUT, &fp8), OTT_ERR_DEVICE);
     assert_memory_equal(f->cx.gemms, expected, sizeof expected);
 }
 

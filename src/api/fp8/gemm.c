@@ -127,13 +127,13 @@ static ott_status run_recipe_gemm(ott_recipe *r, call *c, recipe_gemm which, con
     if (with) TRY(status_fail(OTT_ERR_ARGUMENT, "ott_gemm: c overlaps %s", with));
     exec cx;
     TRY(api_exec(to->handle.context, &cx));
-    return exec_gemm(&cx, which,
-                     &(gemm_args){.a = &c->operand[0],
-                                  .b = &c->operand[1],
-                                  .bias = bias ? &bias->t : NULL,
-                                  .c = &to->t,
-                                  .accumulate = accumulate,
-                                  .spec = c->row->gemm[which]});
+    return op_counted_gemm(&cx, which,
+                           &(gemm_args){.a = &c->operand[0],
+                                        .b = &c->operand[1],
+                                        .bias = bias ? &bias->t : NULL,
+                                        .c = &to->t,
+                                        .accumulate = accumulate,
+                                        .spec = c->row->gemm[which]});
 }
 
 ott_status ott_gemm(ott_recipe *r, ott_gemm_kind which, const ott_operand *a, const ott_operand *b,

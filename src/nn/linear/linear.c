@@ -84,12 +84,12 @@ ott_status linear_forward(exec *cx, linear *l, const activation *x, const tensor
     TRY(observe_tensor(cx, l, TENSOR_INPUT, &x->t, input));
     TRY(weight_open(cx, &l->source, &use, &b, &buffer));
     TRY(tensor_partial_open(cx, sum_of, OTT_F32, y, &sum));
-    TRY(exec_gemm(cx, GEMM_OUTPUT,
-                  &(gemm_args){.a = &a,
-                               .b = &b,
-                               .bias = bias_of_product(l, sum_of),
-                               .c = &sum.t,
-                               .spec = l->spec.gemm[GEMM_OUTPUT]}));
+    TRY(op_counted_gemm(cx, GEMM_OUTPUT,
+                        &(gemm_args){.a = &a,
+                                     .b = &b,
+                                     .bias = bias_of_product(l, sum_of),
+                                     .c = &sum.t,
+                                     .spec = l->spec.gemm[GEMM_OUTPUT]}));
     TRY(plan_close(cx->plan, &buffer));
     TRY(weight_add_change(cx, &l->source, false, &x->t, &sum.t));
     TRY(tensor_partial_close(cx, sum_of, y, &sum));
@@ -101,7 +101,7 @@ ott_status linear_grad_input(exec *cx, linear *l, const activation *g, const ten
     operand a = operand_rowwise(g->t, activation_copy(g, l->grad_copy)), b;
     plan_buffer buffer;
     TRY(weight_open(cx, &l->source, &(weight_use){.columnwise = true}, &b, &buffer));
-    TRY(exec_gemm(
+    TRY(op_counted_gemm(
         cx, GEMM_GRAD_INPUT,
         &(gemm_args){
             .a = &a, .b = &b, .c = dx, .accumulate = accumulate, .spec = l->spec.gemm[GEMM_GRAD_INPUT]}));
@@ -115,7 +115,7 @@ static ott_status multiply_weight(exec *cx, const linear *l, const activation *x
                                   const tensor *c, bool accumulate) {
     operand a = operand_columnwise(g->t, activation_copy(g, l->grad_copy));
     operand b = operand_columnwise(x->t, activation_copy(x, l->input_copy));
-    return exec_gemm(
+    return op_counted_gemm(
         cx, GEMM_GRAD_WEIGHT,
         &(gemm_args){
             .a = &a, .b = &b, .c = c, .accumulate = accumulate, .spec = l->spec.gemm[GEMM_GRAD_WEIGHT]});

@@ -41,7 +41,7 @@ static inline ott_status lora_multiply(exec *cx, recipe_gemm role, operand a, op
                             .c = c,
                             .accumulate = accumulate,
                             .spec = recipe_high_precision(a.t.dtype)->gemm[role]};
-    return exec_gemm(cx, role, &args);
+    return op_counted_gemm(cx, role, &args);
 }
 
 #endif

@@ -59,7 +59,7 @@ ott_status grouped_output(exec *cx, const linear_spec *s, const tensor *w, const
     grouped_operand a, b;
     TRY(open_copy(cx, &s->input, false, x, r, false, &a));
     TRY(open_copy(cx, &s->weight, false, w, r, true, &b));
-    TRY(exec_grouped_gemm(
+    TRY(op_counted_grouped_gemm(
         cx, GEMM_OUTPUT,
         &(grouped_gemm_args){
             .a = &a.operand, .b = &b.operand, .end = &r->end, .c = y, .spec = s->gemm[GEMM_OUTPUT]}));
@@ -71,13 +71,13 @@ ott_status grouped_grad_input(exec *cx, const linear_spec *s, const tensor *w, c
     grouped_operand a, b;
     TRY(open_copy(cx, &s->grad_output, false, g, r, false, &a));
     TRY(open_copy(cx, &s->weight, true, w, r, true, &b));
-    TRY(exec_grouped_gemm(cx, GEMM_GRAD_INPUT,
-                          &(grouped_gemm_args){.a = &a.operand,
-                                               .b = &b.operand,
-                                               .end = &r->end,
-                                               .c = dx,
-                                               .accumulate = accumulate,
-                                               .spec = s->gemm[GEMM_GRAD_INPUT]}));
+    TRY(op_counted_grouped_gemm(cx, GEMM_GRAD_INPUT,
+                                &(grouped_gemm_args){.a = &a.operand,
+                                                     .b = &b.operand,
+                                                     .end = &r->end,
+                                                     .c = dx,
+                                                     .accumulate = accumulate,
+                                                     .spec = s->gemm[GEMM_GRAD_INPUT]}));
     return close_operands(cx, &a, &b);
 }
 
@@ -86,12 +86,12 @@ ott_status grouped_grad_weight(exec *cx, const linear_spec *s, const tensor *x, 
     grouped_operand a, b;
     TRY(open_copy(cx, &s->grad_output, true, g, r, false, &a));
     TRY(open_copy(cx, &s->input, true, x, r, false, &b));
-    TRY(exec_grouped_gemm_weight(cx, &(grouped_gemm_weight_args){.a = &a.operand,
-                                                                 .b = &b.operand,
-                                                                 .end = &r->end,
-                                                                 .all = balance ? &balance->end : NULL,
-                                                                 .first = balance ? balance->first : 0,
-                                                                 .c = dw,
-                                                                 .spec = s->gemm[GEMM_GRAD_WEIGHT]}));
+    TRY(op_counted_grouped_gemm_weight(cx, &(grouped_gemm_weight_args){.a = &a.operand,
+                                                                       .b = &b.operand,
+                                                                       .end = &r->end,
+                                                                       .all = balance ? &balance->end : NULL,
+                                                                       .first = balance ? balance->first : 0,
+                                                                       .c = dw,
+                                                                       .spec = s->gemm[GEMM_GRAD_WEIGHT]}));
     return close_operands(cx, &a, &b);
 }
