@@ -22,4 +22,7 @@ apt() {
 apt update
 apt --yes --download-only install $packages
 for package in "$state"/cache/archives/*.deb; do dpkg-deb -x "$package" "$folder"; done
+# libzstd.pc names /usr/lib, which has no library of Debian's aarch64.
+libraries=usr/lib/aarch64-linux-gnu
+sed -i "s|^libdir=.*|libdir=/$libraries|" "$folder/$libraries/pkgconfig/libzstd.pc"
 echo "$packages" >"$folder/unpacked"
