@@ -2,7 +2,8 @@
 
 A linear layer computes Y[M,N] = X[M,K] W[N,K]^T. A recipe says how its three tensors (input X, weight W,
 grad_output G) are quantized. Each tensor is used twice: rowwise, by a product that contracts along its rows,
-and columnwise, by a product that contracts down its columns. docs/numerics.md defines the arithmetic.
+and columnwise, by a product that contracts down its columns. docs/explanation/numerics.md defines the
+arithmetic.
 
 Arrays: a NumPy array of fp32, fp16 or ml_dtypes' bfloat16, or any object with __dlpack__ in host memory, such
 as a torch tensor of fp32, bf16 or fp16. A contiguous one is read in place; other ones are copied.
