@@ -110,12 +110,15 @@ static int late_rank(const mpi_group *g, const mpi_operation *o) {
     return NOT_WAITING;
 }
 
-/* Returns the lowest rank that this rank's first started operation waits for; NOT_WAITING if none. */
+/* Returns a rank that one of this rank's started operations waits for; NOT_WAITING if there is none. */
 static int own_late_rank(void) {
-    for (const mpi_group *g = mpi.groups; g; g = g->next)
-        for (const mpi_operation *o = g->queue; o; o = o->next)
-            if (o->stage != STAGE_WAITING && o->stage != STAGE_DONE && o->kind != COLLECTIVE_SEND)
-                return late_rank(g, o);
+    for (const mpi_group *g = mpi.groups; g; g = g->next) {
+        for (const mpi_operation *o = g->queue; o; o = o->next) {
+            if (o->stage == STAGE_WAITING || o->stage == STAGE_DONE || o->kind == COLLECTIVE_SEND) continue;
+            int rank = late_rank(g, o);
+            if (rank != NOT_WAITING) return rank;
+        }
+    }
     return NOT_WAITING;
 }
 
