@@ -7,15 +7,19 @@
 
 /* Returns code `index` of an array of format d. */
 ANYWHERE uint8_t codes_get(const void *codes, ott_dtype d, int64_t index) {
-    int bits = dtype_bits(d);
-    uint8_t byte = ((const uint8_t *)codes)[index * bits / 8];
-    return bits == 8 ? byte : byte >> index % 2 * 4 & 0xfu;
+    const uint8_t *bytes = (const uint8_t *)codes;
+    if (dtype_bits(d) == 8) return bytes[index];
+    return (uint8_t)(bytes[index / 2] >> index % 2 * 4 & 0xf);
 }
 /* Writes code `index`. Threads must not write codes of the same byte. */
 ANYWHERE void codes_put(void *codes, ott_dtype d, int64_t index, uint8_t code) {
-    int bits = dtype_bits(d), shift = bits == 8 ? 0 : (int)(index % 2 * 4), mask = (1 << bits) - 1;
-    uint8_t *byte = (uint8_t *)codes + index * bits / 8;
-    *byte = (uint8_t)((*byte & ~(mask << shift)) | code << shift);
+    uint8_t *bytes = (uint8_t *)codes;
+    if (dtype_bits(d) == 8) {
+        bytes[index] = code;
+        return;
+    }
+    int shift = (int)(index % 2 * 4);
+    bytes[index / 2] = (uint8_t)((bytes[index / 2] & ~(0xf << shift)) | code << shift);
 }
 
 #endif
