@@ -35,8 +35,7 @@ static void dequantize_row(const dequantize_job *job, int64_t r) {
     const quantize_use *s = &job->use;
     const tensor *y = job->y;
     bool each = s->columns != QUANTIZE_ALL;
-    bool copies = s->at->transposed || dtype_bits(s->spec->format) != 8;
-    int64_t run = each || copies ? RUN : y->columns;
+    int64_t run = each || quantize_copies_codes(s->at, s->spec->format) ? RUN : y->columns;
     for (int64_t j = 0; j < y->columns; j += run) {
         int64_t count = y->columns - j < run ? y->columns - j : run;
         const float *scale_inv = each ? quantize_spread(s, s->scale_inv, r, j, count, scale_buffer)

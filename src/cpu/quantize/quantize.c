@@ -60,11 +60,6 @@ static int64_t height(const quantize_use *s) {
     return is_tiled(s) ? TILE_ROWS : s->rows;
 }
 
-/* True if codes are not stored in a row of bytes. */
-static bool copies_codes(const quantize_use *s) {
-    return s->at->transposed || dtype_bits(s->spec->format) != 8;
-}
-
 static bool spans_columns(const quantize_use *s) {
     return s->rows == QUANTIZE_ALL && s->columns == 1;
 }
@@ -104,7 +99,7 @@ static void choose_units(quantize_job *job, int64_t columns) {
         job->each_full |= spans_columns(s);
         job->tiled |= is_tiled(s);
         if (quantize_spreads(s)) job->spread_floats = job->width;
-        if (copies_codes(s)) job->codes_floats = (job->width + 3) / 4;
+        if (quantize_copies_codes(s->at, s->spec->format)) job->codes_floats = (job->width + 3) / 4;
     }
 }
 
@@ -178,14 +173,15 @@ static void set_all_scales(const quantize_use *s) {
 
 /* Returns where to write a row's codes from `column` on: w->codes if store_codes copies them afterwards. */
 static uint8_t *codes_at(const quantize_use *s, int64_t row, int64_t column, const quantize_work *w) {
-    return copies_codes(s) ? w->codes : (uint8_t *)s->at->data + row * s->at->ld + column;
+    return quantize_copies_codes(s->at, s->spec->format) ? w->codes
+                                                         : (uint8_t *)s->at->data + row * s->at->ld + column;
 }
 
 /* Copies a row's codes to s->at or s->also, if one of these has transposed codes or codes of fewer than 8
    bits. */
 static void store_codes(const quantize_use *s, int64_t row, int64_t column, int64_t count,
                         const uint8_t *codes) {
-    const qdata *d = copies_codes(s) ? s->at : s->also;
+    const qdata *d = quantize_copies_codes(s->at, s->spec->format) ? s->at : s->also;
     if (!d) return;
     int64_t to = qtensor_index(d, row, column), step = d->transposed ? d->ld : 1;
     for (int64_t j = 0; j < count; j++) codes_put(d->data, s->spec->format, to + j * step, codes[j]);

@@ -95,6 +95,11 @@ static inline const float *quantize_spread(const quantize_use *s, const float *v
     return buffer;
 }
 
+/* True if codes of this format are not stored in rows of bytes. */
+static inline bool quantize_copies_codes(const qdata *d, ott_dtype format) {
+    return d->transposed || dtype_bits(format) != 8;
+}
+
 /* Returns the format of the codes that quantize_codes returns. E4M3 has all numbers of a narrower format. */
 static inline ott_dtype quantize_codes_format(ott_dtype format) {
     return dtype_bits(format) == 8 ? format : OTT_E4M3;
@@ -105,7 +110,7 @@ static inline ott_dtype quantize_codes_format(ott_dtype format) {
 static inline const uint8_t *quantize_codes(const qdata *d, ott_dtype format, int64_t row, int64_t column,
                                             int64_t count, uint8_t *buffer) {
     int64_t from = qtensor_index(d, row, column), step = d->transposed ? d->ld : 1;
-    if (!d->transposed && dtype_bits(format) == 8) return (const uint8_t *)d->data + from;
+    if (!quantize_copies_codes(d, format)) return (const uint8_t *)d->data + from;
     for (int64_t j = 0; j < count; j++) {
         uint8_t code = codes_get(d->data, format, from + j * step);
         buffer[j] = dtype_bits(format) == 8 ? code : cast_to_e4m3(cast_from_fp8(code, format), CAST_SATURATE);
