@@ -49,12 +49,11 @@ int64_t granularity_groups(granularity g, int64_t mn, int64_t k) {
 }
 
 scale_tiles granularity_tiles(granularity g, scale_grid grid) {
-    int64_t along_k = (grid.k + SCALE_TILE_K - 1) / SCALE_TILE_K;
-    return (scale_tiles){.along_k = rows[g].scale == OTT_F32 ? 0
-                                    : along_k > 0            ? along_k
-                                                             : 1,
-                         .format = rows[g].scale,
-                         .first = rows[g].levels == 2 ? SCALE_TILE_BYTES : 0};
+    scale_tiles t = {.format = rows[g].scale, .first = rows[g].levels == 2 ? SCALE_TILE_BYTES : 0};
+    if (t.format == OTT_F32) return t;
+    t.along_k = (grid.k + SCALE_TILE_K - 1) / SCALE_TILE_K;
+    if (t.along_k == 0) t.along_k = 1;
+    return t;
 }
 
 int64_t granularity_scale_bytes(granularity g, scale_grid grid) {
