@@ -62,7 +62,7 @@ static reference_operand operand_of(ott_tensor *t, ott_qtensor *q, ott_usage use
                                .scale_inv = v.scale_inv,
                                .mn_step = v.mn_step,
                                .k_step = v.k_step,
-                               .tiles = {.along_k = v.tiles_along_k, .format = OTT_E8M0}};
+                               .tiles = {.along_k = v.tiles_along_k, .format = v.scale_inv_format}};
 }
 
 static void check_product(const fixture *f, ott_gemm_kind which, bool accumulate) {
