@@ -1,4 +1,4 @@
-/* formats/gguf/gguf_arch: the table of llama.cpp's architectures that are written and read. */
+/* formats/gguf/gguf_arch: the table of llama.cpp's architectures that Ottava can write and read. */
 #ifndef FORMATS_GGUF_GGUF_ARCH_H
 #define FORMATS_GGUF_GGUF_ARCH_H
 

@@ -93,20 +93,21 @@ static void decode_q6_k(const uint8_t *b, float *out) {
     }
 }
 
-const gguf_format gguf_formats[GGUF_FORMAT_COUNT] = {{"F32", 0, 1, 4, OTT_F32, NULL},
-                                                     {"F16", 1, 1, 2, OTT_F16, NULL},
-                                                     {"BF16", 30, 1, 2, OTT_BF16, NULL},
-                                                     {"Q4_0", 2, 32, 18, OTT_DTYPE_COUNT, decode_q4_0},
-                                                     {"Q4_1", 3, 32, 20, OTT_DTYPE_COUNT, decode_q4_1},
-                                                     {"Q5_0", 6, 32, 22, OTT_DTYPE_COUNT, decode_q5_0},
-                                                     {"Q5_1", 7, 32, 24, OTT_DTYPE_COUNT, decode_q5_1},
-                                                     {"Q8_0", 8, 32, 34, OTT_DTYPE_COUNT, decode_q8_0},
-                                                     {"Q4_K", 12, 256, 144, OTT_DTYPE_COUNT, decode_q4_k},
-                                                     {"Q5_K", 13, 256, 176, OTT_DTYPE_COUNT, decode_q5_k},
-                                                     {"Q6_K", 14, 256, 210, OTT_DTYPE_COUNT, decode_q6_k}};
+const gguf_format gguf_formats[GGUF_FORMAT_COUNT] = {
+    {"F32", GGUF_F32, 1, 4, OTT_F32, NULL},
+    {"F16", GGUF_F16, 1, 2, OTT_F16, NULL},
+    {"BF16", GGUF_BF16, 1, 2, OTT_BF16, NULL},
+    {"Q4_0", GGUF_Q4_0, 32, 18, OTT_DTYPE_COUNT, decode_q4_0},
+    {"Q4_1", GGUF_Q4_1, 32, 20, OTT_DTYPE_COUNT, decode_q4_1},
+    {"Q5_0", GGUF_Q5_0, 32, 22, OTT_DTYPE_COUNT, decode_q5_0},
+    {"Q5_1", GGUF_Q5_1, 32, 24, OTT_DTYPE_COUNT, decode_q5_1},
+    {"Q8_0", GGUF_Q8_0, 32, 34, OTT_DTYPE_COUNT, decode_q8_0},
+    {"Q4_K", GGUF_Q4_K, 256, 144, OTT_DTYPE_COUNT, decode_q4_k},
+    {"Q5_K", GGUF_Q5_K, 256, 176, OTT_DTYPE_COUNT, decode_q5_k},
+    {"Q6_K", GGUF_Q6_K, 256, 210, OTT_DTYPE_COUNT, decode_q6_k}};
 
 const gguf_format *gguf_format_find(uint32_t type) {
     for (int i = 0; i < GGUF_FORMAT_COUNT; i++)
-        if (gguf_formats[i].type == type) return &gguf_formats[i];
+        if ((uint32_t)gguf_formats[i].type == type) return &gguf_formats[i];
     return NULL;
 }

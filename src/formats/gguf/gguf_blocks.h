@@ -4,6 +4,7 @@
 #ifndef FORMATS_GGUF_GGUF_BLOCKS_H
 #define FORMATS_GGUF_GGUF_BLOCKS_H
 
+#include "formats/gguf/gguf_constants.h"
 #include "fp8/dtype.h"
 #include <stdint.h>
 
@@ -11,7 +12,7 @@ enum { GGUF_BLOCK_MOST = 256, GGUF_BLOCK_BYTES_MOST = 210 }; /* elements and byt
 
 typedef struct gguf_format {
     const char *name; /* ggml's name, "Q4_K" */
-    uint32_t type;    /* number in the file format */
+    gguf_type type;
     int elements, bytes;
     ott_dtype dtype; /* OTT_DTYPE_COUNT for block formats */
     /* Writes the values of one block; NULL for a format with one element per block. */

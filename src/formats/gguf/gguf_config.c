@@ -2,13 +2,11 @@
    reverse. Keys that llama.cpp does not need get the value that it assumes. */
 #include "formats/gguf/gguf_config.h"
 #include "base/file/file.h"
-#include "base/json/json_member.h"
 #include "base/text/number.h"
 #include "base/text/str.h"
 #include "base/text/text.h"
 #include "formats/gguf/gguf_arch.h"
 #include "formats/gguf/gguf_read.h"
-#include "fp8/cast.h"
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>

@@ -1,10 +1,10 @@
-/* formats/gguf/gguf_read: the reader. It converts metadata to JSON values, so that other code can check their
-   kinds with base/json/json_member. */
+/* formats/gguf/gguf_read: the reader. It converts metadata to JSON values. */
 #include "formats/gguf/gguf_read.h"
 #include "base/file/file.h"
 #include "base/fmath.h"
 #include "base/little.h"
 #include "base/text/str.h"
+#include "formats/gguf/gguf_constants.h"
 #include <inttypes.h>
 #include <math.h>
 #include <stdlib.h>
@@ -14,17 +14,13 @@ enum {
     PIECE = 1 << 16, /* bytes per read */
     MOST_TEXT = 1 << 24,
     MOST_NAME = 127,
-    MOST_RANK = 4,
     MOST_ALIGNMENT = 1 << 20,
     LEAST_PAIR = 13, /* bytes of the smallest metadata pair, and of the smallest tensor description */
     LEAST_TENSOR = 32
 };
 
-/* Value types, by their numbers in the format. */
-enum { VALUE_U8, VALUE_I8, VALUE_U16, VALUE_I16, VALUE_U32, VALUE_I32, VALUE_F32, VALUE_BOOL };
-enum { VALUE_TEXT = 8, VALUE_LIST, VALUE_U64, VALUE_I64, VALUE_F64, VALUE_TYPES };
 /* Bytes of a value; for texts and lists, of the smallest one. */
-static const int value_bytes[VALUE_TYPES] = {1, 1, 2, 2, 4, 4, 4, 1, 8, 12, 8, 8, 8};
+static const int value_bytes[GGUF_VALUE_TYPES] = {1, 1, 2, 2, 4, 4, 4, 1, 8, 12, 8, 8, 8};
 
 typedef struct gguf_header {
     gguf_file *f;
@@ -105,16 +101,17 @@ static ott_status fail_metadata_memory(const json_t *value) {
 
 static ott_status read_number(gguf_header *c, const char *key, uint64_t type, json_t **out) {
     int bytes = value_bytes[type], unused = 64 - 8 * bytes;
-    bool is_signed = type == VALUE_I8 || type == VALUE_I16 || type == VALUE_I32 || type == VALUE_I64;
+    bool is_signed =
+        type == GGUF_VALUE_I8 || type == GGUF_VALUE_I16 || type == GGUF_VALUE_I32 || type == GGUF_VALUE_I64;
     uint64_t bits;
     TRY(take_integer(c, bytes, &bits));
-    double real = type == VALUE_F32 ? (double)fmath_from_bits((uint32_t)bits) : 0;
-    if (type == VALUE_F64) memcpy(&real, &bits, sizeof real);
+    double real = type == GGUF_VALUE_F32 ? (double)fmath_from_bits((uint32_t)bits) : 0;
+    if (type == GGUF_VALUE_F64) memcpy(&real, &bits, sizeof real);
     if (!isfinite(real)) return FAIL(c, "%s: is not a finite number", key);
-    if (type == VALUE_U64 && bits > INT64_MAX) return FAIL(c, "%s: %" PRIu64 " is too large", key, bits);
-    if (type == VALUE_F32 || type == VALUE_F64)
+    if (type == GGUF_VALUE_U64 && bits > INT64_MAX) return FAIL(c, "%s: %" PRIu64 " is too large", key, bits);
+    if (type == GGUF_VALUE_F32 || type == GGUF_VALUE_F64)
         *out = json_real(real);
-    else if (type == VALUE_BOOL)
+    else if (type == GGUF_VALUE_BOOL)
         *out = json_boolean(bits != 0);
     else
         *out = json_integer(is_signed ? (int64_t)(bits << unused) >> unused : (int64_t)bits);
@@ -122,7 +119,7 @@ static ott_status read_number(gguf_header *c, const char *key, uint64_t type, js
 }
 
 static ott_status read_value(gguf_header *c, const char *key, uint64_t type, json_t **out) {
-    if (type != VALUE_TEXT) return read_number(c, key, type, out);
+    if (type != GGUF_VALUE_TEXT) return read_number(c, key, type, out);
     TRY(take_text(c, key));
     *out = json_stringn(c->text.text, (size_t)c->text.length);
     return fail_metadata_memory(*out);
@@ -133,7 +130,7 @@ static ott_status read_list(gguf_header *c, const char *key, json_t **out) {
     int64_t count;
     json_t *value;
     TRY(take_integer(c, 4, &type));
-    if (type >= VALUE_TYPES || type == VALUE_LIST)
+    if (type >= GGUF_VALUE_TYPES || type == GGUF_VALUE_LIST)
         return FAIL(c, "%s: a list of values of type %" PRIu64 " is not supported", key, type);
     TRY(take_count(c, key, value_bytes[type], &count));
     TRY(fail_metadata_memory(*out = json_array()));
@@ -152,10 +149,10 @@ static ott_status read_pair(gguf_header *c) {
     TRY(arena_strdup(c->f->texts, c->text.text, &key));
     str_shown shown = str_show(key);
     TRY(take_integer(c, 4, &type));
-    if (type >= VALUE_TYPES) return FAIL(c, "%s: unknown value type %" PRIu64, shown.text, type);
+    if (type >= GGUF_VALUE_TYPES) return FAIL(c, "%s: unknown value type %" PRIu64, shown.text, type);
     if (json_object_get(c->f->metadata, key)) return FAIL(c, "has the key %s twice", shown.text);
     ott_status status =
-        type == VALUE_LIST ? read_list(c, shown.text, &value) : read_value(c, shown.text, type, &value);
+        type == GGUF_VALUE_LIST ? read_list(c, shown.text, &value) : read_value(c, shown.text, type, &value);
     if (status != OTT_OK) return json_decref(value), status;
     return json_object_set_new(c->f->metadata, key, value) == 0 ? OTT_OK : fail_metadata_memory(NULL);
 }
@@ -170,8 +167,8 @@ static ott_status read_entry_shape(gguf_header *c, safetensors_entry *e) {
     uint64_t rank, size;
     int64_t elements = 1;
     TRY(take_integer(c, 4, &rank));
-    if (rank < 1 || rank > MOST_RANK)
-        return FAIL_TENSOR(c, e, "%" PRIu64 " dimensions; 1 to %d are supported", rank, MOST_RANK);
+    if (rank < 1 || rank > GGUF_MAX_RANK)
+        return FAIL_TENSOR(c, e, "%" PRIu64 " dimensions; 1 to %d are supported", rank, GGUF_MAX_RANK);
     e->rank = (int)rank;
     for (int i = e->rank; i-- > 0;) { /* the file has the row length first */
         TRY(take_integer(c, 8, &size));
@@ -197,8 +194,7 @@ static ott_status read_entry(gguf_header *c, safetensors_entry *e) {
     if (!f)
         return status_fail(OTT_ERR_UNSUPPORTED,
                            "%s: tensor '%s' has ggml's element type %" PRIu64
-                           ", which is not supported: use a "
-                           "file with " GGUF_FORMATS,
+                           ", which is not supported: use a file with " GGUF_FORMATS,
                            c->f->path, str_show(e->name).text, type);
     e->format = f->name;
     e->dtype = f->dtype;
@@ -266,7 +262,7 @@ static ott_status check_split(gguf_header *c) {
 
 static ott_status read_alignment(gguf_header *c) {
     const json_t *value = json_object_get(c->f->metadata, "general.alignment");
-    c->alignment = value ? json_integer_value(value) : 32;
+    c->alignment = value ? json_integer_value(value) : GGUF_ALIGNMENT;
     if (c->alignment >= 1 && c->alignment <= MOST_ALIGNMENT) return OTT_OK;
     return FAIL(c, "general.alignment: must be a number from 1 to %d", MOST_ALIGNMENT);
 }

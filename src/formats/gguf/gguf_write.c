@@ -7,21 +7,10 @@
 
 enum {
     VERSION = 3,
-    ALIGNMENT = 32,               /* alignment of each tensor's data in bytes */
     PIECE = 4096,                 /* elements per converted piece */
     BLOCK_BYTES = 2 + GGUF_BLOCK, /* bytes of a Q8_0 block: scale and codes */
     F16_INFINITY = 0x7c00
 };
-
-/* Value types, by their numbers in the format. */
-typedef enum value_type {
-    VALUE_COUNT = 4, /* unsigned 32 bits */
-    VALUE_INTEGER = 5,
-    VALUE_REAL = 6,
-    VALUE_BOOL = 7,
-    VALUE_TEXT = 8,
-    VALUE_LIST = 9
-} value_type;
 
 /* ---- metadata ---- */
 
@@ -30,7 +19,7 @@ static void append_string(str *s, const char *text, int64_t bytes) {
     str_append_bytes(s, text, bytes);
 }
 
-static void begin_value(gguf_metadata *m, const char *key, value_type type) {
+static void begin_value(gguf_metadata *m, const char *key, gguf_value_type type) {
     append_string(&m->bytes, key, (int64_t)strlen(key));
     str_append_little(&m->bytes, type, 4);
     m->count++;
@@ -43,29 +32,30 @@ void gguf_metadata_free(gguf_metadata *m) {
 void gguf_metadata_count(gguf_metadata *m, const char *key, int64_t value) {
     if ((value < 0 || value > UINT32_MAX) && !*m->bad_key)
         snprintf(m->bad_key, sizeof m->bad_key, "%s = %" PRId64, key, value);
-    begin_value(m, key, VALUE_COUNT);
+    begin_value(m, key, GGUF_VALUE_U32);
     str_append_little(&m->bytes, (uint64_t)value, 4);
 }
 
 void gguf_metadata_real(gguf_metadata *m, const char *key, double value) {
-    begin_value(m, key, VALUE_REAL);
+    begin_value(m, key, GGUF_VALUE_F32);
     str_append_little(&m->bytes, fmath_bits((float)value), 4);
 }
 
 void gguf_metadata_bool(gguf_metadata *m, const char *key, bool value) {
-    begin_value(m, key, VALUE_BOOL);
+    begin_value(m, key, GGUF_VALUE_BOOL);
     str_append_little(&m->bytes, value, 1);
 }
 
 void gguf_metadata_text(gguf_metadata *m, const char *key, const char *text, int64_t bytes) {
-    begin_value(m, key, VALUE_TEXT);
+    begin_value(m, key, GGUF_VALUE_TEXT);
     append_string(&m->bytes, text, bytes);
 }
 
 void gguf_metadata_list(gguf_metadata *m, const char *key, gguf_list kind, int64_t count) {
-    static const value_type types[] = {
-        [GGUF_LIST_INTEGERS] = VALUE_INTEGER, [GGUF_LIST_REALS] = VALUE_REAL, [GGUF_LIST_TEXTS] = VALUE_TEXT};
-    begin_value(m, key, VALUE_LIST);
+    static const gguf_value_type types[] = {[GGUF_LIST_INTEGERS] = GGUF_VALUE_I32,
+                                            [GGUF_LIST_REALS] = GGUF_VALUE_F32,
+                                            [GGUF_LIST_TEXTS] = GGUF_VALUE_TEXT};
+    begin_value(m, key, GGUF_VALUE_LIST);
     str_append_little(&m->bytes, types[kind], 4);
     str_append_little(&m->bytes, (uint64_t)count, 8);
     m->list_remaining += count;
@@ -105,7 +95,7 @@ static int64_t element_count(const gguf_tensor *t) {
 }
 
 static int64_t padding_after(int64_t bytes) {
-    return (ALIGNMENT - bytes % ALIGNMENT) % ALIGNMENT;
+    return (GGUF_ALIGNMENT - bytes % GGUF_ALIGNMENT) % GGUF_ALIGNMENT;
 }
 
 ott_status gguf_tensor_bytes(const gguf_tensor *t, int64_t *bytes) {
@@ -217,7 +207,7 @@ static ott_status append_piece(gguf_writer *w, const float *values, int64_t coun
 }
 
 static ott_status finish_tensor(gguf_writer *w) {
-    static const uint8_t zeros[ALIGNMENT];
+    static const uint8_t zeros[GGUF_ALIGNMENT];
     int64_t bytes;
     TRY(gguf_tensor_bytes(&w->tensors[w->current], &bytes));
     if (++w->current < w->count) w->left = element_count(&w->tensors[w->current]);

@@ -5,6 +5,7 @@
 #define FORMATS_GGUF_GGUF_WRITE_H
 
 #include "base/text/str.h"
+#include "formats/gguf/gguf_constants.h"
 #include <string.h>
 
 /* ---- metadata ---- */
@@ -36,19 +37,16 @@ void gguf_metadata_add_text(gguf_metadata *m, const char *text, int64_t bytes);
 
 /* ---- tensors ---- */
 
-/* Element types, with their numbers in the file format. Q8_0: 32 elements of a row share a scale s = amax /
-   127, rounded to f16. The codes are round(x / s), ties away from zero, as in ggml's reference quantizer. */
-typedef enum gguf_type { GGUF_F32 = 0, GGUF_F16 = 1, GGUF_Q8_0 = 8, GGUF_BF16 = 30 } gguf_type;
-
+/* Q8_0: 32 elements of a row share a scale s = amax / 127, rounded to f16. The codes are round(x / s), ties
+   away from zero, as in ggml's reference quantizer. */
 enum {
-    GGUF_MAX_RANK = 4,
     GGUF_NAME_BYTES = 64, /* maximum length of a tensor name, including the NUL */
     GGUF_BLOCK = 32       /* elements that share a Q8_0 scale */
 };
 
 typedef struct gguf_tensor {
     char name[GGUF_NAME_BYTES];
-    gguf_type type;
+    gguf_type type;               /* F32, F16, BF16 or Q8_0 */
     int rank;                     /* number of dimensions, at least 1 */
     int64_t shape[GGUF_MAX_RANK]; /* row length last, for Q8_0 a multiple of GGUF_BLOCK */
 } gguf_tensor;
