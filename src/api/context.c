@@ -94,8 +94,7 @@ ott_status api_write(const str *text, ott_text_fn write, void *user) {
 /* ---- contexts ---- */
 
 void(ott_context_options_init)(ott_context_options *options, size_t size) {
-    const ott_context_options own = {.struct_size = sizeof own, .log_level = OTT_LOG_INFO};
-    api_init_struct(options, size, &own, sizeof own);
+    API_INIT(options, size, .log_level = OTT_LOG_INFO);
 }
 
 static ott_status open_context(const ott_context_options *o, ott_context *context) {

@@ -58,6 +58,9 @@ ott_status api_require(const void *pointer, const char *function, const char *ar
 /* Fills a caller's struct of `size` bytes with the defaults `own`, and sets struct_size to `size`. A caller
    that was compiled with an older header has a shorter struct. Does nothing for NULL. */
 void api_init_struct(void *given, size_t size, const void *own, size_t own_bytes);
+/* Calls api_init_struct with the defaults in an initializer list, such as `.bias = 1`, or 0 if all members are 0. */
+#define API_INIT(given, size, ...)                                                                           \
+    api_init_struct(given, size, &(const __typeof__(*(given))){__VA_ARGS__}, sizeof *(given))
 /*
  * Reads an option struct whose caller may be compiled with an older or newer header. `own` has own_bytes
  * bytes and already has the defaults. Copies the members that both versions have from `given` to `own`.

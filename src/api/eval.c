@@ -5,18 +5,13 @@
 #include "base/pool.h"
 
 void(ott_eval_options_init)(ott_eval_options *options, size_t size) {
-    const ott_eval_options own = {.struct_size = sizeof own,
-                                  .text_field = "text",
-                                  .hellaswag_forms = OTT_HELLASWAG_LM_EVAL | OTT_HELLASWAG_LLMC,
-                                  .kl_max = 1e-2,
-                                  .kl_mean = 3e-3,
-                                  .cosine = 0.999};
-    api_init_struct(options, size, &own, sizeof own);
+    API_INIT(options, size, .text_field = "text",
+             .hellaswag_forms = OTT_HELLASWAG_LM_EVAL | OTT_HELLASWAG_LLMC, .kl_max = 1e-2, .kl_mean = 3e-3,
+             .cosine = 0.999);
 }
 
 void(ott_eval_result_init)(ott_eval_result *result, size_t size) {
-    const ott_eval_result own = {.struct_size = sizeof own};
-    api_init_struct(result, size, &own, sizeof own);
+    API_INIT(result, size, 0);
 }
 
 static ott_status check_numbers(const ott_eval_options *o) {

@@ -4,11 +4,8 @@
 #include "fp8/dtype.h"
 
 void(ott_export_options_init)(ott_export_options *options, size_t size) {
-    const ott_export_options own = {.struct_size = sizeof own,
-                                    .dtype = OTT_BF16,
-                                    .method = OTT_EXPORT_COMPRESSED_TENSORS,
-                                    .granularity = OTT_EXPORT_CHANNEL};
-    api_init_struct(options, size, &own, sizeof own);
+    API_INIT(options, size, .dtype = OTT_BF16, .method = OTT_EXPORT_COMPRESSED_TENSORS,
+             .granularity = OTT_EXPORT_CHANNEL);
 }
 
 static ott_status check_fp8(const ott_export_options *o) {

@@ -10,13 +10,8 @@ struct ott_generator {
 };
 
 void(ott_generate_options_init)(ott_generate_options *options, size_t size) {
-    const ott_generate_options own = {.struct_size = sizeof own,
-                                      .max_tokens = 200,
-                                      .temperature = 0.8,
-                                      .top_p = 0.95,
-                                      .seed = 42,
-                                      .repetition_penalty = 1};
-    api_init_struct(options, size, &own, sizeof own);
+    API_INIT(options, size, .max_tokens = 200, .temperature = 0.8, .top_p = 0.95, .seed = 42,
+             .repetition_penalty = 1);
 }
 
 static ott_status check_choice(const ott_generate_options *o) {

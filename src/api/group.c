@@ -56,8 +56,7 @@ static void close_nothing(group *g) {
 static const group_table table = {.start = start_reduce, .wait = wait_reduce, .close = close_nothing};
 
 void(ott_group_options_init)(ott_group_options *options, size_t size) {
-    const ott_group_options own = {.struct_size = sizeof own, .size = 1};
-    api_init_struct(options, size, &own, sizeof own);
+    API_INIT(options, size, .size = 1);
 }
 
 static ott_status open_group(ott_context *context, const ott_group_options *o, ott_group **out) {

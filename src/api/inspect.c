@@ -6,8 +6,7 @@
 #include "folders/peft.h"
 
 void(ott_inspect_options_init)(ott_inspect_options *options, size_t size) {
-    const ott_inspect_options own = {.struct_size = sizeof own};
-    api_init_struct(options, size, &own, sizeof own);
+    API_INIT(options, size, 0);
 }
 
 typedef struct receiver {

@@ -6,18 +6,11 @@
 /* ---- options ---- */
 
 void(ott_adamw_options_init)(ott_adamw_options *options, size_t size) {
-    const ott_adamw_options own = {.struct_size = sizeof own,
-                                   .lr = 1e-3,
-                                   .beta1 = 0.9,
-                                   .beta2 = 0.999,
-                                   .epsilon = 1e-8,
-                                   .weight_decay = 0.01};
-    api_init_struct(options, size, &own, sizeof own);
+    API_INIT(options, size, .lr = 1e-3, .beta1 = 0.9, .beta2 = 0.999, .epsilon = 1e-8, .weight_decay = 0.01);
 }
 
 void(ott_step_info_init)(ott_step_info *info, size_t size) {
-    const ott_step_info own = {.struct_size = sizeof own};
-    api_init_struct(info, size, &own, sizeof own);
+    API_INIT(info, size, 0);
 }
 
 static ott_status check_between(double value, double low, double high, bool open, const char *name,

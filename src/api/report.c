@@ -4,8 +4,7 @@
 #include "base/file/file.h"
 
 void(ott_report_options_init)(ott_report_options *options, size_t size) {
-    const ott_report_options own = {.struct_size = sizeof own, .plot_width = 80, .plot_height = 20};
-    api_init_struct(options, size, &own, sizeof own);
+    API_INIT(options, size, .plot_width = 80, .plot_height = 20);
 }
 
 static ott_status write_report_text(const report *r, const ott_report_options *o, str *text,

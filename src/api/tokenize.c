@@ -4,13 +4,11 @@
 #include "base/pool.h"
 
 void(ott_tokenize_options_init)(ott_tokenize_options *options, size_t size) {
-    const ott_tokenize_options own = {.struct_size = sizeof own, .text_field = "text", .separator = ""};
-    api_init_struct(options, size, &own, sizeof own);
+    API_INIT(options, size, .text_field = "text", .separator = "");
 }
 
 void(ott_tokenize_result_init)(ott_tokenize_result *result, size_t size) {
-    const ott_tokenize_result own = {.struct_size = sizeof own};
-    api_init_struct(result, size, &own, sizeof own);
+    API_INIT(result, size, 0);
 }
 
 static ott_status read_tokenize_options(const ott_tokenize_options *given, ott_tokenize_options *o) {

@@ -3,8 +3,7 @@
 #include "api/handle.h"
 
 void(ott_train_options_init)(ott_train_options *options, size_t size) {
-    const ott_train_options own = {.struct_size = sizeof own};
-    api_init_struct(options, size, &own, sizeof own);
+    API_INIT(options, size, 0);
 }
 
 ott_status ott_train(ott_context *context, ott_config *configuration, const ott_train_options *options) {

@@ -270,8 +270,7 @@ ott_status autocast_after_step(ott_module *m) {
 /* ---- regions ---- */
 
 void(ott_autocast_options_init)(ott_autocast_options *options, size_t size) {
-    const ott_autocast_options own = {.struct_size = sizeof own, .enabled = 1};
-    api_init_struct(options, size, &own, sizeof own);
+    API_INIT(options, size, .enabled = 1);
 }
 
 static ott_status region_of(ott_context *context, const ott_autocast_options *o, autocast_region *out) {

@@ -16,13 +16,11 @@ typedef struct api_conversion {
 } api_conversion;
 
 void(ott_convert_options_init)(ott_convert_options *options, size_t size) {
-    const ott_convert_options own = {.struct_size = sizeof own};
-    api_init_struct(options, size, &own, sizeof own);
+    API_INIT(options, size, 0);
 }
 
 void(ott_convert_summary_init)(ott_convert_summary *summary, size_t size) {
-    const ott_convert_summary own = {.struct_size = sizeof own};
-    api_init_struct(summary, size, &own, sizeof own);
+    API_INIT(summary, size, 0);
 }
 
 /* ---- the linear layers ---- */

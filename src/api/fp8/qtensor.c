@@ -128,8 +128,7 @@ static const cast_spec *spec_at(const ott_qtensor *q, ott_usage use) {
 }
 
 void(ott_qdata_init)(ott_qdata *view, size_t size) {
-    const ott_qdata own = {.struct_size = sizeof own};
-    api_init_struct(view, size, &own, sizeof own);
+    API_INIT(view, size, 0);
 }
 
 ott_status ott_qtensor_data(ott_qtensor *q, ott_usage use, ott_qdata *out) {
@@ -193,8 +192,7 @@ ott_status ott_dequantize(ott_qtensor *q, ott_usage use, ott_tensor *out) {
 /* ---- statistics ---- */
 
 void(ott_statistics_init)(ott_statistics *statistics, size_t size) {
-    const ott_statistics own = {.struct_size = sizeof own};
-    api_init_struct(statistics, size, &own, sizeof own);
+    API_INIT(statistics, size, 0);
 }
 
 static ott_statistics statistics_from(const float *row) {

@@ -177,8 +177,7 @@ ott_status ott_recipe_set(ott_recipe *r, const char *key, const char *value) {
 }
 
 void(ott_delayed_callbacks_init)(ott_delayed_callbacks *callbacks, size_t size) {
-    const ott_delayed_callbacks own = {.struct_size = sizeof own};
-    api_init_struct(callbacks, size, &own, sizeof own);
+    API_INIT(callbacks, size, 0);
 }
 
 static ott_status set_callbacks(ott_recipe *r, const ott_delayed_callbacks *own) {

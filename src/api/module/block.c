@@ -146,12 +146,8 @@ static ott_status make_attention(ott_context *context, attention *layer, const r
 }
 
 void(ott_attention_options_init)(ott_attention_options *options, size_t size) {
-    const ott_attention_options own = {.struct_size = sizeof own,
-                                       .rope_theta = 10000.0,
-                                       .max_positions = 2048,
-                                       .dtype = OTT_BF16,
-                                       .init_std = 0.02};
-    api_init_struct(options, size, &own, sizeof own);
+    API_INIT(options, size, .rope_theta = 10000.0, .max_positions = 2048, .dtype = OTT_BF16,
+             .init_std = 0.02);
 }
 
 /* Checks dim and the heads. Sets kv_heads and head_dim if they are 0. */
@@ -270,8 +266,7 @@ static ott_status make_mlp(ott_context *context, mlp *layer, const ott_mlp_optio
 }
 
 void(ott_mlp_options_init)(ott_mlp_options *options, size_t size) {
-    const ott_mlp_options own = {.struct_size = sizeof own, .dtype = OTT_BF16, .init_std = 0.02};
-    api_init_struct(options, size, &own, sizeof own);
+    API_INIT(options, size, .dtype = OTT_BF16, .init_std = 0.02);
 }
 
 static ott_status open_mlp(ott_context *context, const ott_mlp_options *o, ott_module **out) {
@@ -353,13 +348,8 @@ static const module_table module_transformer_layer = {.kind = "transformer_layer
                                                       .release = layer_module_release};
 
 void(ott_transformer_layer_options_init)(ott_transformer_layer_options *options, size_t size) {
-    const ott_transformer_layer_options own = {.struct_size = sizeof own,
-                                               .rope_theta = 10000.0,
-                                               .max_positions = 2048,
-                                               .norm_epsilon = 1e-5,
-                                               .dtype = OTT_BF16,
-                                               .init_std = 0.02};
-    api_init_struct(options, size, &own, sizeof own);
+    API_INIT(options, size, .rope_theta = 10000.0, .max_positions = 2048, .norm_epsilon = 1e-5,
+             .dtype = OTT_BF16, .init_std = 0.02);
 }
 
 static ott_status build_layer(ott_module *m, const ott_transformer_layer_options *o,

@@ -80,9 +80,7 @@ ott_status module_make_linear(ott_context *context, linear *layer, int64_t in, i
 }
 
 void(ott_linear_options_init)(ott_linear_options *options, size_t size) {
-    const ott_linear_options own = {
-        .struct_size = sizeof own, .bias = 1, .dtype = OTT_BF16, .init_std = 0.02};
-    api_init_struct(options, size, &own, sizeof own);
+    API_INIT(options, size, .bias = 1, .dtype = OTT_BF16, .init_std = 0.02);
 }
 
 static ott_status open_linear(ott_context *context, const ott_linear_options *o, ott_module **out) {
@@ -163,8 +161,7 @@ ott_status module_make_norm(ott_context *context, norm *layer, int64_t dim, doub
 }
 
 void(ott_norm_options_init)(ott_norm_options *options, size_t size) {
-    const ott_norm_options own = {.struct_size = sizeof own, .epsilon = 1e-5, .dtype = OTT_BF16};
-    api_init_struct(options, size, &own, sizeof own);
+    API_INIT(options, size, .epsilon = 1e-5, .dtype = OTT_BF16);
 }
 
 static ott_status open_norm(ott_context *context, const ott_norm_options *o, ott_module **out) {

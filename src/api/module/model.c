@@ -291,8 +291,7 @@ ott_status ott_model_open(ott_context *context, ott_config *configuration, ott_m
 }
 
 void(ott_model_options_init)(ott_model_options *options, size_t size) {
-    const ott_model_options own = {.struct_size = sizeof own, .dtype = OTT_BF16};
-    api_init_struct(options, size, &own, sizeof own);
+    API_INIT(options, size, .dtype = OTT_BF16);
 }
 
 static ott_status check_lists(const ott_model_options *o, const char *function) {
@@ -469,8 +468,7 @@ void module_model_count_step(model_body *b, int64_t updates, bool skipped) {
 }
 
 void(ott_model_counters_init)(ott_model_counters *counters, size_t size) {
-    const ott_model_counters own = {.struct_size = sizeof own};
-    api_init_struct(counters, size, &own, sizeof own);
+    API_INIT(counters, size, 0);
 }
 
 ott_status ott_model_read_counters(const ott_module *m, ott_model_counters *out) {
