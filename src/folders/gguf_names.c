@@ -1,4 +1,4 @@
-/* folders/gguf_names: the table of names. */
+/* folders/gguf_names: the table of names, and changes of elements. */
 #include "folders/gguf_names.h"
 #include <stdio.h>
 
@@ -43,4 +43,12 @@ void gguf_tensor_name(const gguf_arch *a, const model_module *m, module_role par
         snprintf(out, GGUF_NAME_BYTES, "%s.%s", name, kind);
     else
         snprintf(out, GGUF_NAME_BYTES, "blk.%d.%s.%s", m->layer, name, kind);
+}
+
+int64_t gguf_head_rows(const gguf_arch *a, const model_options *o, module_role role) {
+    return a->rotates_pairs && (role == ROLE_Q || role == ROLE_K) ? o->head_dim : 0;
+}
+
+bool gguf_has_one(const model_options *o, const model_module *m) {
+    return o->family->norm == FAMILY_NORM_RMS_ONE_PLUS && m->kind == MODULE_NORM;
 }

@@ -22,7 +22,7 @@ typedef struct source_part {
 typedef struct tensor_source {
     source_part part[PARTS]; /* the tensor consists of the rows of these parts */
     int parts;
-    int64_t head_rows;   /* rows per head if they are interleaved (append_reordered); else 0 */
+    int64_t head_rows;   /* result of gguf_head_rows */
     const float *values; /* computed elements; NULL if the elements are a parameter's */
 } tensor_source;
 
@@ -64,7 +64,6 @@ static bool joins_earlier_tensor(const saving *s, const char *name, const source
    projection. If GGUF fuses the part with an earlier tensor, appends its rows to that tensor. */
 static void declare_part(saving *s, const model_module *e, const parameter *p, const module_part *from,
                          bool is_bias) {
-    bool reorders = s->arch->rotates_pairs && (from->role == ROLE_Q || from->role == ROLE_K);
     source_part part = {.module = e,
                         .parameter = p,
                         .first = from->first,
@@ -84,8 +83,8 @@ static void declare_part(saving *s, const model_module *e, const parameter *p, c
         t->shape[0] = part.rows / t->shape[1];
     }
     t->type = choose_type(s, t, from->role);
-    s->sources[s->count++] =
-        (tensor_source){.part = {part}, .parts = 1, .head_rows = reorders ? s->m->options.head_dim : 0};
+    s->sources[s->count++] = (tensor_source){
+        .part = {part}, .parts = 1, .head_rows = gguf_head_rows(s->arch, &s->m->options, from->role)};
 }
 
 static void declare_gguf_parameter(saving *s, const model_module *e, const parameter *p, bool is_bias) {
@@ -147,15 +146,12 @@ typedef struct writing {
 static ott_status read_elements(const writing *t, int64_t first, int64_t count, float *out) {
     const model *m = t->s->m;
     const parameter *p = t->part->parameter;
-    /* llama.cpp adds no 1 to norms that multiply by 1 + weight, so the file has 1 + weight */
-    bool adds_one =
-        m->options.family->norm == FAMILY_NORM_RMS_ONE_PLUS && t->part->module->kind == MODULE_NORM;
     const tensor *from = &p->shard.value;
     int64_t size = dtype_bytes(from->dtype);
     TRY(device_copy_out(m->device, out, (const char *)from->data + first * size, count * size));
     cast_in_place(out, from->dtype, OTT_F32, count);
     if (p->codes) frozen_multiply(p, first, count, out);
-    if (adds_one)
+    if (gguf_has_one(&m->options, t->part->module))
         for (int64_t i = 0; i < count; i++) out[i] += 1;
     hf_merge_add(&t->adapter, first, count, out);
     return OTT_OK;

@@ -123,18 +123,26 @@ static ott_status check_tensors(const loading *l) {
     return OTT_OK;
 }
 
-/* Reads elements of a GGUF tensor, and changes them back to the parameter's order and values. */
-static ott_status read_gguf_floats(loading *l, const shard_tensor *t, const hf_place *place, int64_t first,
+/* Reads elements of a GGUF tensor with interleaved halves of heads (gguf_head_rows), row by row. */
+static ott_status read_interleaved(loading *l, const shard_tensor *t, const hf_place *place, int64_t first,
                                    int64_t count, float *out) {
     int64_t columns = place->columns, half = place->head_rows / 2;
-    if (half == 0) TRY(shards_read_floats(l->file, t, first, count, out));
-    for (int64_t at = 0, n; half > 0 && at < count; at += n) {
+    for (int64_t at = 0, n; at < count; at += n) {
         int64_t row = (first + at) / columns, column = (first + at) % columns, within = row % (2 * half);
         n = columns - column < count - at ? columns - column : count - at;
         row += 2 * (within % half) + within / half - within;
         TRY(shards_read_floats(l->file, t, row * columns + column, n, out + at));
     }
-    for (int64_t i = 0; place->has_one && i < count; i++) out[i] -= 1;
+    return OTT_OK;
+}
+
+/* Reads elements of a GGUF tensor, and changes them back to the parameter's order and values. */
+static ott_status read_gguf_floats(loading *l, const shard_tensor *t, const hf_place *place, int64_t first,
+                                   int64_t count, float *out) {
+    TRY(place->head_rows > 0 ? read_interleaved(l, t, place, first, count, out)
+                             : shards_read_floats(l->file, t, first, count, out));
+    if (place->has_one)
+        for (int64_t i = 0; i < count; i++) out[i] -= 1;
     return OTT_OK;
 }
 

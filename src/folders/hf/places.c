@@ -39,14 +39,6 @@ static parameter_part owned_part(const parameter *p) {
     return part;
 }
 
-/* folders/gguf_save makes these changes when it writes a file. */
-static void add_gguf_changes(const hf_places *places, const model_module *m, module_role role, hf_place *at) {
-    const model_options *o = &places->m->options;
-    bool rotates = places->arch->rotates_pairs && (role == ROLE_Q || role == ROLE_K);
-    at->head_rows = rotates ? o->head_dim : 0;
-    at->has_one = o->family->norm == FAMILY_NORM_RMS_ONE_PLUS && m->kind == MODULE_NORM;
-}
-
 /* Adds an hf_place for rows of a parameter, or of one expert's matrix if it has experts. */
 static ott_status add_place(hf_places *places, const member *owner, const module_part *part) {
     const parameter *p = owner->parameter;
@@ -65,7 +57,10 @@ static ott_status add_place(hf_places *places, const member *owner, const module
             modules_norms_apart(&places->m->options, part->role) ? places->m->options.head_dim : 0,
         .transposed = !places->arch && places->family->transposed && owner->module->kind == MODULE_LINEAR &&
                       owner->module->layer != MODULES_OUTSIDE && p->rank == 2};
-    if (places->arch) add_gguf_changes(places, owner->module, part->role, at);
+    if (places->arch) {
+        at->head_rows = gguf_head_rows(places->arch, &places->m->options, part->role);
+        at->has_one = gguf_has_one(&places->m->options, owner->module);
+    }
     TRY(name_place(places, owner, part->role, &at->name));
     at->fused = at->name;
     if (modules_find_fused(&places->m->options, part->role, &fused, &rows)) {

@@ -28,10 +28,8 @@ typedef struct hf_place {
     int64_t vector_columns; /* if the file stores this vector as a matrix, columns of the matrix; else 0 */
     /* The tensor is stored as [columns, rows]. hf_places_stream delivers elements in the tensor's order. */
     bool transposed;
-    /* GGUF: rows of a head whose halves are interleaved in the file (rows r and r + half of a head are rows
-       2r and 2r + 1 there); 0: the file has the parameter's order. */
-    int64_t head_rows;
-    bool has_one; /* GGUF: the file has 1 + the parameter's values */
+    int64_t head_rows; /* GGUF: result of gguf_head_rows; else 0 */
+    bool has_one;      /* GGUF: result of gguf_has_one */
 } hf_place;
 
 typedef struct hf_places {
