@@ -11,12 +11,16 @@ class Ottava < Formula
   depends_on "cmake" => :build
   depends_on "pkgconf" => :build
   depends_on "tomlplusplus" => :build
+  depends_on "curl"
   depends_on "jansson"
   depends_on "libyaml"
   depends_on :linux
   depends_on "open-mpi"
+  depends_on "openssl@3"
   depends_on "pcre2"
   depends_on "utf8proc"
+  depends_on "zlib"
+  depends_on "zstd"
 
   def install
     system "cmake", "-S", ".", "-B", "build", "-DOTTAVA_TESTS=OFF", "-DOTTAVA_WERROR=OFF", *std_cmake_args,
