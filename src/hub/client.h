@@ -1,4 +1,4 @@
-/* hub/client: HTTP requests to the hub, repeated after failures that pass. Internal to hub. */
+/* hub/client: HTTP requests to the hub, repeated after temporary failures. Internal to hub. */
 #ifndef HUB_CLIENT_H
 #define HUB_CLIENT_H
 
@@ -8,7 +8,7 @@
 
 typedef struct hub_client hub_client;
 
-bool hub_client_is_offline(void); /* HF_HUB_OFFLINE or TRANSFORMERS_OFFLINE is set */
+bool hub_client_is_offline(void); /* HF_HUB_OFFLINE is 1, on, yes or true */
 /* Fails if hub_client_is_offline. kind: "model" or "dataset". The texts are borrowed. */
 ott_status hub_client_open(mem *account, const hub_caller *caller, const char *kind, const char *name,
                            hub_client **out);

@@ -4,7 +4,7 @@
 . "$(dirname "$0")/checks.sh"
 
 [ -n "${HUB_SERVER:-}" ] || { echo "SKIPPED: HUB_SERVER is not set: run this test with ctest"; exit 0; }
-unset HF_HUB_OFFLINE HF_TOKEN HF_TOKEN_PATH HF_HUB_CACHE HUGGINGFACE_HUB_CACHE TRANSFORMERS_OFFLINE
+unset HF_HUB_OFFLINE HF_TOKEN HF_TOKEN_PATH HF_HUB_CACHE HUGGINGFACE_HUB_CACHE
 export HF_HOME="$folder/home" no_proxy='*'
 cache=home/hub/models--org--tiny
 commit=0123456789abcdef0123456789abcdef01234567
