@@ -24,7 +24,7 @@ struct hub_client {
     const char *kind, *name;
     CURL *curl;
     char endpoint[PATH_MAX], token[TOKEN_BYTES], reason[CURL_ERROR_SIZE];
-    bool reached; /* a server has answered: failures to connect are passing ones */
+    bool reached; /* a server has answered, so failures to connect are temporary */
     int64_t done;
     cancellation_progress progress;
 };
@@ -209,7 +209,7 @@ static ott_status fail_request(const transfer *t) {
 }
 
 /* True if the request may succeed when it is repeated. */
-static bool is_passing(const transfer *t, CURLcode result) {
+static bool is_temporary(const transfer *t, CURLcode result) {
     if (t->disk_error) return false;
     if (result == CURLE_OK) return t->code == 408 || t->code == 416 || t->code == 429 || t->code >= 500;
     return t->c->reached && result != CURLE_TOO_MANY_REDIRECTS;
@@ -257,7 +257,7 @@ static ott_status perform(transfer *t) {
         if (result == CURLE_OK && (t->code == 200 || t->code == 206)) return str_finish(&t->text);
         if (t->is_too_long) return OTT_OK;
         failures = t->have > before ? 1 : failures + 1;
-        if (!is_passing(t, result) || failures >= FAILURES) return fail_request(t);
+        if (!is_temporary(t, result) || failures >= FAILURES) return fail_request(t);
         if (t->code == 416 && !restart_file(t)) return fail_request(t);
         TRY(wait_to_repeat(t, failures));
     }

@@ -2,7 +2,7 @@
  * hub: downloads models and datasets of the Hugging Face hub. Part of the program, not of the library. Reads
  * huggingface_hub's variables HF_ENDPOINT, HF_HOME, HF_HUB_CACHE, HF_TOKEN, HF_TOKEN_PATH and HF_HUB_OFFLINE.
  *
- * Requests are repeated after failures that pass (a broken connection, HTTP 429 and 5xx). The token is sent
+ * Requests are repeated after temporary failures (a broken connection, HTTP 429 and 5xx). The token is sent
  * to the host of HF_ENDPOINT only. After a stop request or an error, the next download resumes.
  *
  * Errors. OTT_ERR_NOT_FOUND: no such model, dataset, revision or split. OTT_ERR_ARGUMENT: a wrong name, or no
