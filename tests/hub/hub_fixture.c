@@ -52,9 +52,8 @@ int hub_fixture_setup(void **state) {
     setenv("HF_ENDPOINT", address, 1);
     setenv("HF_HOME", x->f->path, 1);
     setenv("no_proxy", "*", 1);
-    static const char *const unset[] = {"HF_TOKEN",       "HF_TOKEN_PATH",
-                                        "HF_HUB_CACHE",   "HUGGINGFACE_HUB_CACHE",
-                                        "HF_HUB_OFFLINE", "TRANSFORMERS_OFFLINE"};
+    static const char *const unset[] = {"HF_TOKEN", "HF_TOKEN_PATH", "HF_HUB_CACHE", "HUGGINGFACE_HUB_CACHE",
+                                        "HF_HUB_OFFLINE"};
     for (size_t i = 0; i < sizeof unset / sizeof *unset; i++) unsetenv(unset[i]);
     *state = x;
     return 0;

@@ -1,4 +1,5 @@
-/* hub_fixture: a server with a model of five files and a dataset of 250 rows, and an empty cache. */
+/* hub_fixture: a server and an empty cache. The server has a model of six files, and a dataset of 250 rows.
+   Ottava needs four of the files. */
 #ifndef TESTS_HUB_FIXTURE_H
 #define TESTS_HUB_FIXTURE_H
 
@@ -16,5 +17,6 @@ typedef struct hub_fixture {
 /* cmocka setup and teardown. They set and unset the environment variables of the hub. */
 int hub_fixture_setup(void **state);
 int hub_fixture_teardown(void **state);
+#define HUB_TEST(name) cmocka_unit_test_setup_teardown(name, hub_fixture_setup, hub_fixture_teardown)
 
 #endif

@@ -144,7 +144,7 @@ static void test_other_revision(void **state) {
 }
 
 /* Faults after which the download succeeds. */
-static void test_passing_faults(void **state) {
+static void test_temporary_faults(void **state) {
     hub_fixture *x = *state;
     static const struct {
         hub_fault fault;
@@ -396,18 +396,24 @@ static void test_names(void **state) {
         assert_ptr_equal(hub_name_of(others[i], out), others[i]);
 }
 
-#define CASE(name) cmocka_unit_test_setup_teardown(name, hub_fixture_setup, hub_fixture_teardown)
-
 int main(void) {
     const struct CMUnitTest tests[] = {
-        CASE(test_pull),           CASE(test_other_revision),
-        CASE(test_passing_faults), CASE(test_retry_after),
-        CASE(test_lasting_faults), CASE(test_too_many_requests),
-        CASE(test_resume),         CASE(test_stop),
-        CASE(test_full_disk),      CASE(test_several_at_once),
-        CASE(test_token),          CASE(test_offline),
-        CASE(test_no_network),     CASE(test_without_weights),
-        CASE(test_unreadable),     CASE(test_names),
+        HUB_TEST(test_pull),
+        HUB_TEST(test_other_revision),
+        HUB_TEST(test_temporary_faults),
+        HUB_TEST(test_retry_after),
+        HUB_TEST(test_lasting_faults),
+        HUB_TEST(test_too_many_requests),
+        HUB_TEST(test_resume),
+        HUB_TEST(test_stop),
+        HUB_TEST(test_full_disk),
+        HUB_TEST(test_several_at_once),
+        HUB_TEST(test_token),
+        HUB_TEST(test_offline),
+        HUB_TEST(test_no_network),
+        HUB_TEST(test_without_weights),
+        HUB_TEST(test_unreadable),
+        HUB_TEST(test_names),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -48,7 +48,7 @@ static void test_choices(void **state) {
     assert_error_names("give one of its splits");
 }
 
-static void test_passing_faults(void **state) {
+static void test_temporary_faults(void **state) {
     hub_fixture *x = *state;
     static const hub_fault faults[] = {HUB_BREAK, HUB_BUSY, HUB_TOO_MANY};
     for (int i = 0; i < 3; i++) {
@@ -98,10 +98,9 @@ static void test_offline(void **state) {
     assert_int_equal(hub_server_count(x->server, "", ""), 0);
 }
 
-#define CASE(name) cmocka_unit_test_setup_teardown(name, hub_fixture_setup, hub_fixture_teardown)
-
 int main(void) {
-    const struct CMUnitTest tests[] = {CASE(test_rows), CASE(test_choices), CASE(test_passing_faults),
-                                       CASE(test_lasting_faults), CASE(test_offline)};
+    const struct CMUnitTest tests[] = {HUB_TEST(test_rows), HUB_TEST(test_choices),
+                                       HUB_TEST(test_temporary_faults), HUB_TEST(test_lasting_faults),
+                                       HUB_TEST(test_offline)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -82,9 +82,8 @@ static void answer_text(const connection *c, const char *status, const char *hea
 }
 
 static void answer_json(const connection *c, json_t *root) {
-    char *text = json_dumps(root, 0), commit[80];
-    snprintf(commit, sizeof commit, "Content-Type: application/json\r\n");
-    answer_text(c, "200 OK", commit, text);
+    char *text = json_dumps(root, 0);
+    answer_text(c, "200 OK", "Content-Type: application/json\r\n", text);
     free(text);
     json_decref(root);
 }

@@ -22,8 +22,8 @@ typedef enum hub_fault {
     HUB_GATED,         /* 403, X-Error-Code: GatedRepo */
     HUB_MISSING,       /* 404 */
     HUB_NO_REVISION,   /* 404, X-Error-Code: RevisionNotFound */
-    HUB_HOSTILE_NAME,  /* the list has the file name ../x.json */
-    HUB_HOSTILE_SUM,   /* the list has the checksum ../../x */
+    HUB_HOSTILE_NAME,  /* the list has the file name a/../../x.json */
+    HUB_HOSTILE_SUM,   /* the list has the checksum ../../../x */
     HUB_NOT_JSON,      /* an HTML page */
     HUB_LONG_TOTAL,    /* the rows interface reports another total */
     HUB_TRUNCATED_CELL /* the rows interface shortens a cell */
