@@ -55,10 +55,8 @@ static int print_plan(ott_context *context, output *out, void *user) {
 
 int verb_plan(int argc, char **argv) {
     option_texts keys; /* only for completion and help: split_arguments takes the keys away */
-    plan_request r = {.arguments = calloc((size_t)(argc < 0 ? 0 : argc) + 1, sizeof *r.arguments),
-                      .fits = true};
+    plan_request r = {.fits = true};
     plan_options *o = &r.options;
-    if (!r.arguments) return cli_error(CLI_FAILED, "plan: out of memory");
     plan_options_init(o);
     const option options[] = {
         {"--device", "cpu|a100|h100|h100-500w|h200|b200", OPTION_TEXT, &o->device,
@@ -75,8 +73,12 @@ int verb_plan(int argc, char **argv) {
                        .about = about,
                        COMMAND_OPTIONS(options),
                        .settings = &keys};
-    int operands, own = argc < 0 ? argc : split_arguments(&c, argc, argv, r.arguments, &r.count);
-    int code = options_take(&c, own, argv, &operands);
+    int operands;
+    if (argc == OPTIONS_COMPLETE) return options_take(&c, argc, argv, &operands);
+    r.arguments = calloc((size_t)argc + 1, sizeof *r.arguments);
+    if (!r.arguments) return cli_error(CLI_FAILED, "plan: out of memory");
+    argc = split_arguments(&c, argc, argv, r.arguments, &r.count);
+    int code = options_take(&c, argc, argv, &operands);
     if (code == OPTIONS_CONTINUE) code = cli_run(OTT_LOG_WARNING, print_plan, &r);
     free(r.arguments);
     if (code == CLI_DONE && !r.fits)
