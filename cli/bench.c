@@ -24,7 +24,7 @@ int verb_bench(int argc, char **argv) {
     bench_options o;
     bench_options_init(&o);
     const option options[] = {
-        {"--device", "cpu|cuda|cuda:1|auto", OPTION_TEXT, &o.device, HELP_DEVICE},
+        {"--device", DEVICES, OPTION_TEXT, &o.device, HELP_DEVICE},
         {"--threads", "N", OPTION_INT, &o.threads, HELP_THREADS},
         {"--repeats", "N", OPTION_INT, &o.repeats,
          "measurements per benchmark, interleaved; the median is reported (5)"},

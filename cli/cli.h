@@ -10,6 +10,7 @@
 #ifndef CLI_CLI_H
 #define CLI_CLI_H
 
+#include <limits.h>
 #include <ottava/ottava.h>
 #include <stdbool.h>
 
@@ -103,8 +104,7 @@ int cli_launch(output *log, int argc, char **argv);
 
 /* Finds the folder of a hub name in the cache, or downloads the model. weights: false if only its other files
    are needed. Call it between cli_stop_begin and cli_stop_end. Returns an exit code; it printed the error. */
-enum { CLI_PATH = 4096 };
-int cli_fetch(output *out, const char *name, bool weights, char folder[CLI_PATH]);
+int cli_fetch(output *out, const char *name, bool weights, char folder[PATH_MAX]);
 /* If *name is a hub name, sets it to the folder that cli_fetch finds, and lets signals stop the download. */
 int cli_fetch_argument(const char **name, bool weights);
 
@@ -169,6 +169,7 @@ typedef struct command {
 /* Help texts that several verbs share. */
 #define HELP_DEVICE                                                                                          \
     "where to compute: cpu; cuda: a GPU; cuda:1: the second GPU; auto: a usable GPU, else cpu (auto)"
+#define DEVICES      "cpu|cuda|cuda:1|auto"
 #define HELP_THREADS "CPU threads; 0: all cores (0)"
 #define HELP_PRECISION                                                                                       \
     "trained (as in training; bf16 for a folder), fp32, bf16, fp16, fp8, or a recipe: tensorwise, "          \

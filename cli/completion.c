@@ -1,5 +1,5 @@
 /* cli/completion: `ottava completion`: prints the script that lets a shell complete the arguments of ottava.
-   The script calls `ottava completion words` for each word, so its words are those of this program. */
+   The script calls `ottava completion words` for each word, so the candidates come from this program. */
 #include "cli.h"
 #include <string.h>
 

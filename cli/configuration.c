@@ -49,20 +49,21 @@ ott_status cli_open_config(ott_context *context, output *log, int argc, char **a
     return status;
 }
 
+/* Copies a value without its quotes. */
 static void take_text(void *user, const char *value) {
     size_t length = strlen(value), quoted = length > 1 && *value == '"';
-    snprintf(user, CLI_PATH, "%.*s", (int)(length - 2 * quoted), value + quoted);
+    snprintf(user, PATH_MAX, "%.*s", (int)(length - 2 * quoted), value + quoted);
 }
 
 int cli_fetch_models(output *out, const ott_config *config, bool weights) {
     static const char *const keys[] = {"model.hf_path", "peft.path", "data.tokenizer_path"};
-    char value[CLI_PATH], folder[CLI_PATH];
+    char value[PATH_MAX], folder[PATH_MAX];
     int code = CLI_DONE;
     ott_config_get(config, "model.reduce", take_text, value);
     bool initial = strcmp(value, "0") != 0; /* the model starts from random weights */
     for (int i = 0; i < 3 && code == CLI_DONE; i++) {
         ott_config_get(config, keys[i], take_text, value);
-        bool needed = i == 0 ? weights && !initial : i == 1 && weights;
+        bool needed = weights && (i == 1 || (i == 0 && !initial)); /* keys[i] needs weights */
         if (hub_is_name(value)) code = cli_fetch(out, value, needed, folder);
     }
     return code;

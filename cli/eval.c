@@ -269,7 +269,7 @@ int verb_eval(int argc, char **argv) {
          "limit of --against: largest KL divergence of a token (0.01)"},
         {"--kl-mean", "X", OPTION_REAL, &o->kl_mean, "limit of --against: mean KL divergence (0.003)"},
         {"--cosine", "X", OPTION_REAL, &o->cosine, "limit of --against: cosine of all logits (0.999)"},
-        {"--device", "cpu|cuda|cuda:1|auto", OPTION_TEXT, &o->device, HELP_DEVICE},
+        {"--device", DEVICES, OPTION_TEXT, &o->device, HELP_DEVICE},
         {"--threads", "N", OPTION_INT, &o->threads, HELP_THREADS},
         {"--json", NULL, OPTION_FLAG, &r.json, "one JSON object instead of a table"},
     };

@@ -78,7 +78,7 @@ int verb_export(int argc, char **argv) {
          "folder with tokenizer files and further keys of config.json (for gguf: the tokenizer), and with\n"
          "                           the frozen weights of a run with adapters; default: the run's "
          "model.hf_path"},
-        {"--device", "cpu|cuda|cuda:1|auto", OPTION_TEXT, &w.options.device, HELP_DEVICE},
+        {"--device", DEVICES, OPTION_TEXT, &w.options.device, HELP_DEVICE},
     };
     const command c = {
         .name = "export",

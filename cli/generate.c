@@ -199,7 +199,7 @@ int verb_generate(int argc, char **argv) {
         {"--precision", PRECISIONS, OPTION_TEXT, &o->precision_name, HELP_PRECISION},
         {"--tokenizer", "PATH", OPTION_TOKENIZER, &o->tokenizer, HELP_TOKENIZER},
         {"--base", "HF_DIR", OPTION_MODEL, &o->base, HELP_BASE},
-        {"--device", "cpu|cuda|cuda:1|auto", OPTION_TEXT, &o->device, HELP_DEVICE},
+        {"--device", DEVICES, OPTION_TEXT, &o->device, HELP_DEVICE},
         {"--threads", "N", OPTION_INT, &o->threads, HELP_THREADS},
     };
     const command c = {

@@ -35,7 +35,7 @@ static void show_download(void *user, const char *what, int64_t done, int64_t to
 
 /* Downloads a model, or a dataset if r->dataset is not NULL. On a terminal the live line shows the progress.
    In a pipe the log shows it. */
-static int download(output *out, const pull_request *r, char folder[CLI_PATH]) {
+static int download(output *out, const pull_request *r, char folder[PATH_MAX]) {
     const logger log = {.callback = log_download, .level = out->terminal ? OTT_LOG_WARNING : OTT_LOG_INFO};
     const hub_caller caller = {.cancellation = {.log = &log, .stop = is_stopped, .user = out},
                                .progress = show_download,
@@ -47,7 +47,7 @@ static int download(output *out, const pull_request *r, char folder[CLI_PATH]) {
     return status == OTT_ERR_STOPPED ? CLI_SIGNAL + cli_stop_signal() : cli_code(status);
 }
 
-int cli_fetch(output *out, const char *name, bool weights, char folder[CLI_PATH]) {
+int cli_fetch(output *out, const char *name, bool weights, char folder[PATH_MAX]) {
     const pull_request r = {.name = name, .revision = "main", .weights = weights, .finds = true};
     return download(out, &r, folder);
 }
@@ -71,7 +71,7 @@ static const char *keep_folder(const char *path) {
 }
 
 int cli_fetch_argument(const char **name, bool weights) {
-    char folder[CLI_PATH];
+    char folder[PATH_MAX];
     ott_context *context;
     output out;
     if (!*name || !hub_is_name(*name)) return CLI_DONE;
@@ -90,7 +90,7 @@ int cli_fetch_argument(const char **name, bool weights) {
 
 static int pull(ott_context *context, output *out, void *user) {
     const pull_request *r = user;
-    char folder[CLI_PATH];
+    char folder[PATH_MAX];
     cli_stop_begin(context, CLI_STOP_PLAIN);
     int code = download(out, r, folder);
     cli_stop_end();
