@@ -74,12 +74,12 @@ if(NOT CMAKE_CROSSCOMPILING) # the program must run
   add_custom_target(ottava_man ALL DEPENDS ${man}/ottava.1)
   install(DIRECTORY ${man}/ DESTINATION ${CMAKE_INSTALL_MANDIR}/man1 OPTIONAL)
 endif()
-set(completion ${CMAKE_INSTALL_DATADIR})
-install(FILES cli/completion/ottava.bash DESTINATION ${completion}/bash-completion/completions RENAME ottava)
+set(share ${CMAKE_INSTALL_DATADIR})
+install(FILES cli/completion/ottava.bash DESTINATION ${share}/bash-completion/completions RENAME ottava)
 foreach(folder site-functions vendor-completions) # Debian's zsh reads the second in /usr
-  install(FILES cli/completion/ottava.zsh DESTINATION ${completion}/zsh/${folder} RENAME _ottava)
+  install(FILES cli/completion/ottava.zsh DESTINATION ${share}/zsh/${folder} RENAME _ottava)
 endforeach()
-install(FILES cli/completion/ottava.fish DESTINATION ${completion}/fish/vendor_completions.d)
+install(FILES cli/completion/ottava.fish DESTINATION ${share}/fish/vendor_completions.d)
 
 # libottava_mpi.so, which lets ranks communicate by the MPI library of this machine. The program and the
 # library open it if a launcher such as mpirun has started them.
