@@ -74,7 +74,7 @@ deb: build
 	cpack --config build/release/CPackConfig.cmake -B build/package
 
 package: deb
-	@[ ! -x tools/make_wheel.sh ] || tools/make_wheel.sh
+	tools/make_wheel.sh
 
 format:
 	find src cli include tests examples bench -name '*.[ch]' -o -name '*.cpp' -o -name '*.cu' | xargs $(CLANG_FORMAT) -i
