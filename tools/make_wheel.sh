@@ -1,8 +1,7 @@
 #!/bin/sh
 # make_wheel.sh: builds build/package/ottava-VERSION-py3-none-manylinux_*.whl: the Python module, the program,
-# the library and the libraries that they need (except those of glibc and the C++ compiler), and the
-# configurations. Needs python3 with venv, and PyPI. The MPI plugin is not in the wheel, because it fits only
-# one MPI library.
+# the library and the libraries that they need (except glibc and the C++ library), and the configurations.
+# Needs python3 with venv, and PyPI. The MPI plugin is not in the wheel, because it fits only one MPI library.
 set -eu
 cd "$(dirname "$0")/.."
 build=build/wheel

@@ -30,7 +30,7 @@ build  libcurl4-openssl-dev   curl          downloads models and datasets
 build  libssl-dev             openssl@3     checksums of downloads
 build  libopenmpi-dev         open-mpi      joins ranks
 deb    dpkg-dev               none          finds the packages that the Debian package needs
-deb    file                   none          finds the programs in it
+deb    file                   none          finds the programs in the package
 test   openmpi-bin            open-mpi      starts them (mpirun)
 test   libcmocka-dev          cmocka        the test library
 demo   bible-kjv              none          the text the demo trains on

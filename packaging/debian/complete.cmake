@@ -1,5 +1,5 @@
-# CPack runs this before it packs the files. Adds files that Debian requires in a package, and removes files
-# that have another place there.
+# CPack runs this script before it packs the files. The script adds files that Debian requires in a package,
+# and removes or renames files that have another place in Debian.
 string(TIMESTAMP date "%a, %d %b %Y %H:%M:%S +0000" UTC)
 foreach(package ottava ottava-mpi)
   string(REPLACE "ottava-mpi" "mpi" component ${package})
