@@ -188,7 +188,7 @@ static ott_status take_lock(const repository *r, const char *path, const hub_fil
     return OTT_OK;
 }
 
-/* Makes the file's blob. */
+/* Downloads a file to its blob, unless the cache has the blob. */
 static ott_status fetch_blob(const repository *r, const hub_file *f) {
     char blob[PATH_MAX], incomplete[PATH_MAX], lock_path[PATH_MAX];
     int lock = -1;

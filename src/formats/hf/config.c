@@ -46,7 +46,7 @@ static ott_status read_family(const char *name, json_t *root, hf_config *c) {
     if (!c->family) return fail_family(name, type);
     if (!architectures) return OTT_OK;
     const char *architecture = json_string_value(json_array_get(architectures, 0));
-    /* Baichuan 1 and Baichuan 2 spell the class differently */
+    /* Baichuan 1 and Baichuan 2 spell the class differently. */
     if (json_array_size(architectures) == 1 && architecture &&
         (strcmp(architecture, c->family->architecture) == 0 ||
          (family_is(c->family, FAMILY_BAICHUAN) && strcmp(architecture, "BaiChuanForCausalLM") == 0)))

@@ -59,7 +59,7 @@ static int64_t rope_width(const hf_config *c) {
     return c->family->latent ? c->qk_rope_head_dim : c->head_dim;
 }
 
-/* True if the rule has the length of the original training. */
+/* True if the rule needs the context length of the original training. */
 static bool has_original(hf_rope rope) {
     return rope == HF_ROPE_LLAMA3 || rope == HF_ROPE_YARN || rope == HF_ROPE_LONGROPE;
 }

@@ -5,7 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Length of the part of a hub name at `text`. The hub forbids "--" and "..", and a dash or point at the ends,
+/* Length of the part of a hub name at `text`. The hub forbids "--" and "..", and a dash or dot at the ends,
    so that a name cannot leave the cache's folder. */
 static size_t part_length(const char *text) {
     static const char letters[] = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-_.";
