@@ -58,7 +58,7 @@ ott_status api_require(const void *pointer, const char *function, const char *ar
 /* Fills a caller's struct of `size` bytes with the defaults `own`, and sets struct_size to `size`. A caller
    that was compiled with an older header has a shorter struct. Does nothing for NULL. */
 void api_init_struct(void *given, size_t size, const void *own, size_t own_bytes);
-/* Calls api_init_struct with the defaults in an initializer list, such as `.bias = 1`, or 0 if all members are 0. */
+/* Calls api_init_struct with an initializer list of defaults, such as `.bias = 1`; 0 if all members are 0. */
 #define API_INIT(given, size, ...)                                                                           \
     api_init_struct(given, size, &(const __typeof__(*(given))){__VA_ARGS__}, sizeof *(given))
 /*
