@@ -2,7 +2,7 @@
 """Compares Ottava's casts and products with torchao's and PyTorch's, on random tensors and on edge cases.
 
     pip install build/package/ottava-*.whl torch torchao
-    tools/compare_torchao.py [--tensors 1000] [--products 200]
+    tools/compare_torchao.py [--tensors 1000] [--products 20]
 
 Prints for each recipe how many codes and scales were compared, and how many differ. NaNs are equal to NaNs.
 docs/reference/python.md explains the differences on edge cases. Exit code 1 if a random tensor differs.
