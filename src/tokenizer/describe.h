@@ -31,10 +31,10 @@ ott_status tokenizer_merges(mem *account, const tokenizer *t, tokenizer_merge **
 /* ByteLevel's default pattern: GPT-2's regular expression, without redundant alternatives. */
 #define TOKENIZER_GPT2 "'(?:[sdmt]|ll|ve|re)| ?\\p{L}+| ?\\p{N}+| ?[^\\s\\p{L}\\p{N}]+|\\s+(?!\\S)|\\s+"
 
-#define TOKENIZER_CONTRACTIONS "(?i:'s|'t|'re|'ve|'m|'ll|'d)|"
+#define TOKENIZER_CONTRACTIONS "(?i:'s|'t|'re|'ve|'m|'ll|'d)"
 #define TOKENIZER_SPACES       "|\\s*[\\r\\n]+|\\s+(?!\\S)|\\s+"
 #define TOKENIZER_WORDS(digits)                                                                              \
-    TOKENIZER_CONTRACTIONS "[^\\r\\n\\p{L}\\p{N}]?\\p{L}+|" digits                                           \
+    TOKENIZER_CONTRACTIONS "|[^\\r\\n\\p{L}\\p{N}]?\\p{L}+|" digits                                          \
                            "| ?[^\\s\\p{L}\\p{N}]+[\\r\\n]*" TOKENIZER_SPACES
 /* The patterns of Llama 3 and Qwen 2.5. */
 #define TOKENIZER_LLAMA3 TOKENIZER_WORDS("\\p{N}{1,3}")

@@ -25,8 +25,9 @@ static const struct {
     const char *name;
     const char *regex[MOST_SPLITS]; /* the list ends with NULL */
     bool ignores_merges;
-    const char *others;      /* further names with the same rules, "|" around each */
-    bool adds_bos, composes; /* the model's default; the original tokenizers normalize with NFC */
+    const char *others; /* further names with the same rules, "|" around each */
+    bool adds_bos;      /* add_bos_token if the file does not have this key */
+    bool composes;      /* the original tokenizers normalize with NFC */
 } pre_tokenizers[] = {
     {"llama-bpe",
      {TOKENIZER_LLAMA3},
@@ -41,8 +42,8 @@ static const struct {
      .ignores_merges = true,
      .adds_bos = true},
     {"gpt-4o",
-     {WORD_START UPPER "*" LOWER "+(?i:'s|'t|'re|'ve|'m|'ll|'d)?|" WORD_START UPPER "+" LOWER
-                       "*(?i:'s|'t|'re|'ve|'m|'ll|'d)?|\\p{N}{1,3}|" SIGNS "[\\r\\n/]*" TOKENIZER_SPACES},
+     {WORD_START UPPER "*" LOWER "+" TOKENIZER_CONTRACTIONS "?|" WORD_START UPPER "+" LOWER
+                       "*" TOKENIZER_CONTRACTIONS "?|\\p{N}{1,3}|" SIGNS "[\\r\\n/]*" TOKENIZER_SPACES},
      .others = "|llama4|"},
     {"gpt-2", {TOKENIZER_GPT2}, .others = "|phi-2|olmo|jais|"},
     {"starcoder",
