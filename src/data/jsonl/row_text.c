@@ -135,10 +135,9 @@ static ott_status read_more(row_file *f) {
     TRY(mem_reserve(f->account, MEM_DATA, left > FIRST_PART / 2 ? 2 * left : FIRST_PART, "rows of text",
                     &f->capacity, &f->text));
     TRY(packed_read(f->file, f->text + left, f->capacity - left, &got));
-    f->held = left + got;
-    f->all = f->held < f->capacity;
+    f->all = left + got < f->capacity;
     f->rows.at = f->text;
-    f->rows.end = f->text + f->held;
+    f->rows.end = f->text + left + got;
     return OTT_OK;
 }
 
@@ -146,9 +145,10 @@ ott_status row_file_open(mem *account, const char *path, row_file *out) {
     *out = (row_file){.account = account, .path = path};
     TRY(packed_open(account, path, &out->file));
     ott_status status = read_more(out);
-    if (status == OTT_OK && out->held == 0) status = status_fail(OTT_ERR_FORMAT, "%s: is empty", path);
+    const int64_t bytes = out->rows.end - out->rows.at;
+    if (status == OTT_OK && bytes == 0) status = status_fail(OTT_ERR_FORMAT, "%s: is empty", path);
     if (status != OTT_OK) return row_file_close(out), status;
-    out->rows = data_rows_begin(out->text, out->held);
+    out->rows = data_rows_begin(out->text, bytes);
     return OTT_OK;
 }
 

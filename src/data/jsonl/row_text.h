@@ -29,9 +29,9 @@ typedef struct row_file {
     const char *path; /* borrowed */
     packed_file *file;
     char *text; /* [capacity] */
-    int64_t held, capacity;
+    int64_t capacity;
     bool all;       /* the end of the file is in `text` */
-    data_rows rows; /* position in `text` */
+    data_rows rows; /* the text that is left in `text` */
 } row_file;
 
 /* OTT_ERR_FORMAT if the file is empty. */
