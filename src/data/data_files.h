@@ -9,8 +9,8 @@
 /*
  * Lists the files of a path, sorted by name; free with file_list_free. The path may be
  * - a file;
- * - a folder: its files that match `pattern`; if that is "", the first of *.npy, *.bin, *.jsonl and *.txt
- *   that matches any file, and *.jsonl.gz, *.jsonl.zst, *.txt.gz and *.txt.zst;
+ * - a folder: its files that match `pattern`. If `pattern` is "", the first of these patterns that matches
+ *   any file: *.npy, *.bin, *.jsonl, *.jsonl.gz, *.jsonl.zst, *.txt, *.txt.gz, *.txt.zst;
  * - a pattern (shards/web_*.bin): the files that match its last component;
  * - Megatron's prefix: PATH.bin.
  * OTT_ERR_NOT_FOUND if there is no such file.

@@ -1,7 +1,6 @@
-/* tokenizer/file: finds a folder's tokenizer file and reads it, of any supported format. */
+/* tokenizer/file: finds a folder's tokenizer file, and reads a tokenizer file of any format. */
 #include "base/file/file.h"
 #include "tokenizer/foreign/foreign.h"
-#include <inttypes.h>
 
 /* Names of tokenizer files. A folder's first one is used. */
 static const char *const files[] = {"tokenizer.json", "tokenizer.model", "spiece.model",
@@ -14,7 +13,7 @@ bool tokenizer_file_in(const char *folder, char path[PATH_MAX]) {
     return false;
 }
 
-/* A tokenizer.json has this name, or begins with a brace. */
+/* True if the name ends with .json, or the text begins with a brace. */
 static bool is_json(const char *path, const char *data, int64_t bytes) {
     int64_t at = 0;
     while (at < bytes && (data[at] == ' ' || data[at] == '\t' || data[at] == '\r' || data[at] == '\n')) at++;

@@ -64,10 +64,11 @@ typedef struct added_token {
     text_view content;
 } added_token;
 
-/* Added tokens to find in one pass over a text, as a tree of their bytes. */
+/* Texts to find in one pass over a text, as a tree of their bytes: added tokens, or pieces of a unigram
+   model. */
 typedef struct added_node {
     int32_t child, sibling; /* index of a node; 0: none */
-    int32_t token;          /* index of the added token that ends here; -1: none */
+    int32_t token;          /* index of the added token, or id of the piece, that ends here; -1: none */
     unsigned char byte;
 } added_node;
 
@@ -79,7 +80,7 @@ typedef struct added_tree {
     unsigned char any_first; /* one byte that begins a token */
 } added_tree;
 
-/* SentencePiece's normalizer: replacements (charsmap), and what becomes of white space. */
+/* SentencePiece's normalizer: replacements (charsmap), and rules for white space. */
 typedef struct sentence_rules {
     bool dummy_prefix, squeezes, escapes; /* add_dummy_prefix, remove_extra_whitespaces, escape_whitespaces */
     bool only_first;        /* transformers' legacy = false: dummy_prefix only before the start of the text */
@@ -191,8 +192,8 @@ ott_status json_each_step(tokenizer *t, const json_t *object, const char *part, 
 
 /* Reads a JSON file in the tokenizer's folder. *out is NULL if the file does not exist. */
 ott_status tokenizer_read_neighbour(tokenizer *t, const char *name, size_t flags, json_t **out);
-/* Reads a tokenizer file of any kind (file.c). *root: members of a tokenizer.json; release with json_decref.
-   */
+/* Reads a tokenizer file of any kind except GGUF (file.c). *root: the members of a tokenizer.json; release
+   with json_decref. */
 ott_status tokenizer_read_file(tokenizer *t, json_t **root);
 
 /* ---- the parts ---- */
@@ -204,13 +205,14 @@ ott_status added_load(tokenizer *t, const json_t *root);     /* added.c; after v
 ott_status decode_load(tokenizer *t, const json_t *root);    /* decode_load.c: decoder */
 void decode_close(tokenizer *t);
 ott_status template_load(tokenizer *t, const json_t *root); /* template.c: post-processor */
-/* Writes the path of a file in the folder of tokenizer.json. Returns false if it is too long. */
+/* Writes the path of a file in the tokenizer's folder. Returns false for a GGUF tokenizer, or if the path is
+   too long. */
 bool tokenizer_neighbour(const tokenizer *t, const char *name, char path[PATH_MAX]);
 /* Sets the BOS, EOS and stop ids from the contents of tokenizer_config.json, special_tokens_map.json and
    generation_config.json; NULL: there is no such file. */
 ott_status template_load_ends(tokenizer *t, const json_t *config, const json_t *map,
                               const json_t *generation);
-ott_status template_load_neighbours(tokenizer *t); /* reads other files in the folder of tokenizer.json */
+ott_status template_load_neighbours(tokenizer *t); /* reads other files in the tokenizer's folder */
 
 /* Adds a text to a tree with enough nodes (added_tree.c). If two texts are equal, the first one's token is
    kept. */
@@ -250,8 +252,8 @@ typedef ott_status (*added_mark)(encode_run *run, added_part part, int64_t end);
 ott_status added_walk(encode_run *run, const added_tree *tree, added_part part, bool at_start,
                       added_rest rest, added_mark mark);
 
-/* Returns the text in which a token is found: its content, normalized if the token is. SentencePiece's
-   normalizer does not change the texts of pieces. */
+/* Returns the text by which a token is found: its content, which is normalized if the token matches after
+   normalization. Exception: SentencePiece's normalizer does not change the texts of tokens. */
 ott_status added_content(tokenizer_scratch *s, const added_token *token, text_view *out);
 
 /* Runs pre-tokenizer `step` and all later steps on `text`. at_start: `text` begins the input. */

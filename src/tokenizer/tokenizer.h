@@ -19,9 +19,9 @@
 
 typedef struct tokenizer tokenizer;
 
-/* Opens the tokenizer of `path`: a tokenizer file, a GGUF file or a model's folder (tokenizer_file_in). For a
-   folder or a tokenizer file, also reads tokenizer_config.json, special_tokens_map.json and
-   generation_config.json in the same folder, if they exist, for the ids that begin and end a text. Errors
+/* Opens a tokenizer. path: a tokenizer file, a GGUF file, or a model's folder (tokenizer_file_in finds its
+   file). Also reads tokenizer_config.json, special_tokens_map.json and generation_config.json if they are in
+   the same folder. They name the ids that begin and end a text. A GGUF file contains these ids itself. Errors
    name the file and the part: OTT_ERR_NOT_FOUND, OTT_ERR_FORMAT, OTT_ERR_UNSUPPORTED. "truncation" and
    "padding" are not read; the caller truncates and pads. */
 ott_status tokenizer_open(mem *account, const char *path, tokenizer **out);
@@ -43,12 +43,14 @@ int64_t tokenizer_vocab(const tokenizer *t);
 const char *tokenizer_token(const tokenizer *t, int64_t id);
 /* Returns the id of the token with this text in the file, including added tokens; -1 if there is none. */
 int32_t tokenizer_find(const tokenizer *t, const char *text);
-/* True if tokenizer_config.json or chat_template.jinja has a chat template (tokenizer/chat.h). */
+/* True if tokenizer_config.json, chat_template.jinja or the GGUF file has a chat template (tokenizer/chat.h).
+   */
 bool tokenizer_has_chat_template(const tokenizer *t);
 bool tokenizer_is_special(const tokenizer *t, int64_t id);
 
 /* Ids that begin and end a text; -1 if no file names them. If several files name them, the first of this list
-   is used: tokenizer_config.json, special_tokens_map.json, generation_config.json, the post-processor. */
+   is used: tokenizer_config.json, special_tokens_map.json, generation_config.json, the SentencePiece model or
+   tiktoken vocabulary, the post-processor. A GGUF file has the same settings under its own keys. */
 int32_t tokenizer_bos(const tokenizer *t);
 int32_t tokenizer_eos(const tokenizer *t);
 /* True if TOKENIZER_ADD_SPECIAL adds the BOS before a text, or the EOS after it. As in transformers,

@@ -26,7 +26,7 @@ from make_tokenizer_goldens import LLAMA3, STRINGS, TEXT
 TEXTS = STRINGS + ["", "  ", " a  b ", "\n\n a\t b\n", "the\u3000earth ＡＢＣ ① ﬁn x\u00adz",
                    "<u>light<u>the▁u<u2> <u2>", "zz\U0001F600\U0001F601zz qq", "x" * 40 + " " * 9 + "7" * 9,
                    "▁", "and<pad>the<mask>"]
-# Some rules as those of nmt_nfkc, whose full table has 240 kB: white space, full width, ligatures, deletions.
+# A few rules like those of nmt_nfkc, which has 240 kB: white space, full width, ligatures, deletions.
 RULES = "".join(
     " ".join(f"{ord(c):X}" for c in a) + "\t" + " ".join(f"{ord(c):X}" for c in b) + "\n"
     for a, b in [("\t", " "), ("\n", " "), ("\u3000", " "), ("\u00a0", " "), ("\u00ad", ""), ("\u200b", " "),

@@ -97,7 +97,7 @@ static void finalize_weights(config *cfg) {
         cfg->model.reduce = 1; /* random weights, all dimensions from config.json */
 }
 
-/* Refuses a name or folder of another tool's file that names a model that is not supported. */
+/* Reports an error if another tool's file names an unsupported model, unless a folder has this name. */
 static ott_status refuse_unsupported(config *cfg) {
     const key_note *note = state_note(cfg, "model.hf_path");
     const char *asked = alias_asked("hub", cfg->model.hf_path);

@@ -1,4 +1,4 @@
-/* tokenizer/foreign: functions that both readers of foreign files use. */
+/* tokenizer/foreign: functions that both readers use. */
 #include "tokenizer/foreign/foreign.h"
 #include <inttypes.h>
 #include <stdlib.h>
@@ -48,8 +48,8 @@ ott_status foreign_add_config_tokens(tokenizer *t, const foreign_piece *pieces, 
         }
         if (id < count && pieces[id].kind != PIECE_NORMAL && pieces[id].kind != PIECE_BYTE) continue;
         json_object_set_new(object, "id", json_integer(id));
-        json_object_set_new(object, "normalized",
-                            json_false()); /* as in transformers: found in the raw text */
+        /* As in transformers, these tokens are found in the raw text. */
+        json_object_set_new(object, "normalized", json_false());
         if (json_array_append(list, object) != 0) status = fail_memory();
     }
     json_decref(config);

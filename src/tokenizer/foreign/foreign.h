@@ -9,13 +9,13 @@
 /* Maximum bytes of a token. Limits the time to find all pairs of tokens that make a token. */
 enum { FOREIGN_LONGEST = 1024 };
 
-/* True if the file's first bytes are a SentencePiece model's: a message with a piece. */
+/* True if the file begins like a SentencePiece model: a message with a piece. */
 bool sentencepiece_is(const char *data, int64_t bytes);
-/* Both readers: *root: the members of a tokenizer.json; release with json_decref. Errors name a line or a
-   byte; the caller adds the path. Source of the format: sentencepiece_model.proto. */
+/* Both readers set *root to the members of a tokenizer.json; release with json_decref. Errors name a line or
+   a byte; the caller adds the path. */
 ott_status sentencepiece_read(tokenizer *t, const char *data, int64_t bytes, json_t **root);
-/* tokenizer.model is Llama 3's vocabulary, qwen.tiktoken Qwen's: the file itself names neither the split
-   pattern nor the special tokens. */
+/* A file contains neither the split pattern nor the special tokens, so its name selects them: Llama 3's for
+   tokenizer.model, Qwen's for qwen.tiktoken. */
 ott_status tiktoken_read(tokenizer *t, const char *data, int64_t bytes, json_t **root);
 
 typedef enum piece_kind {
@@ -35,10 +35,10 @@ typedef struct foreign_piece {
     piece_kind kind;
 } foreign_piece;
 
-/* Appends an added token to `list`: special, or else a user-defined piece, found in normalized text. */
+/* Appends an added token to `list`. A token that is not special is found in normalized text. */
 ott_status foreign_add_token(json_t *list, int64_t id, const char *content, bool special);
-/* Appends the tokens of added_tokens_decoder in tokenizer_config.json. Skips pieces[count] that are added
-   tokens already. Also reads `legacy`. */
+/* Appends the tokens of added_tokens_decoder in tokenizer_config.json. Skips those of pieces[count] that
+   are added tokens already. Also reads `legacy`. */
 ott_status foreign_add_config_tokens(tokenizer *t, const foreign_piece *pieces, int64_t count, json_t *list);
 /* Adds a token to the vocabulary. OTT_ERR_FORMAT if it is there already. */
 ott_status foreign_add_piece(json_t *vocab, const char *name, int64_t id);

@@ -1,13 +1,12 @@
 /* tokenizer/foreign/tiktoken: reads tiktoken's vocabulary: on each line a token's bytes in base64, a space,
-   and its rank, which is its id. A pair of tokens merges if its bytes are a token, in the order of the ranks.
-   */
+   and its rank, which is its id. Two tokens merge if their joined bytes are a token; lower ranks first. */
 #include "tokenizer/describe.h"
 #include "tokenizer/foreign/foreign.h"
 #include <inttypes.h>
 
 enum { LARGEST_RANK = INT32_MAX / 2 };
 
-/* What the files do not contain. Tokens without a name here are reserved ones. */
+/* Properties that the files do not contain. Special tokens without a name here are reserved. */
 static const struct {
     const char *file, *pattern, *normalizer, *bos, *eos;
     int64_t most; /* larger vocabularies have other patterns */

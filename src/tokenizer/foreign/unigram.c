@@ -68,7 +68,7 @@ static void add_pieces(const tokenizer *t, text_view text, int64_t at, unigram_n
     if (!single) reach(&nodes[at + bytes], u->unknown + nodes[at].score, at, t->model.unk);
 }
 
-/* Appends the ids of the pieces that end at byte `end` and before, in the order of the text. */
+/* Appends the ids of the best segmentation, in the order of the text. Changes `start` of its nodes. */
 static ott_status append_pieces(encode_run *run, text_view text, unigram_node *nodes) {
     const bpe_model *m = &run->t->model;
     int64_t next = -1;
