@@ -13,13 +13,15 @@
 
 /* ---- finding and reading the model ---- */
 
-/* Default sequence length for a Hugging Face folder. Memory may not suffice for the model's full context. */
+/* Default sequence length for a Hugging Face folder or a GGUF file. Memory may not suffice for the model's full context. */
 enum { FOLDER_WINDOW = 2048 };
 
-/* Runs and checkpoints have a config.toml, Hugging Face folders a config.json. */
-static bool is_hugging_face(const char *path) {
-    bool folder = file_is_in(path, "config.json") || file_is_in(path, PEFT_CONFIG_NAME) || file_is_gguf(path);
-    return folder && !file_is_in(path, "config.toml") && !file_is_in(path, "checkpoints");
+/* True for a GGUF file, and for a folder with a config.json or adapters. Runs and checkpoints have a
+   config.toml. */
+static bool is_model_without_run(const char *path) {
+    if (file_is_gguf(path)) return true;
+    bool is_folder = file_is_in(path, "config.json") || file_is_in(path, PEFT_CONFIG_NAME);
+    return is_folder && !file_is_in(path, "config.toml") && !file_is_in(path, "checkpoints");
 }
 
 /* Keeps the folder's FP8 matrices as frozen FP8 weights, one byte per element. With adapters, the other
@@ -39,7 +41,7 @@ out:
     return status;
 }
 
-/* Checks that the base model of a PEFT folder is a folder on this machine. adapter_config.json may have the
+/* Checks that the base model of a PEFT folder is a folder or GGUF file on this machine. adapter_config.json may have the
    name of a hub repository, or a path of another machine. */
 static ott_status check_base(const config *cfg, const char *path) {
     const char *base = cfg->model.hf_path;
@@ -53,7 +55,7 @@ static ott_status check_base(const config *cfg, const char *path) {
                        path, str_show(base).text);
 }
 
-/* Makes a configuration for a Hugging Face or PEFT folder. */
+/* Makes a configuration for a Hugging Face folder, a PEFT folder or a GGUF file. */
 static ott_status describe_folder(mem *account, const char *path, const char *base, int64_t window,
                                   config *cfg) {
     char length[32];
@@ -78,7 +80,7 @@ static ott_status find_model(mem *account, const char *path, const char *base, i
     char folder[PATH_MAX], base_folder[PATH_MAX];
     TRY(hub_name_resolve(path, &path, folder));
     if (base) TRY(hub_name_resolve(base, &base, base_folder));
-    if (is_hugging_face(path)) {
+    if (is_model_without_run(path)) {
         TRY(config_parse(account, NULL, 2, arguments, cfg));
         return describe_folder(account, path, base, window, *cfg);
     }
