@@ -105,12 +105,12 @@ static void write_folder_report(const exporter *e, const hf_save_summary *s, con
         write_fp8_report(e, s, report);
     else
         str_printf(report, "Weights: %s\n", dtype_name(e->options->dtype));
-    bool from_gguf = original && file_is_gguf(original), own = *e->cfg->data.tokenizer_path;
-    if (original && !from_gguf) str_printf(report, "Copied: %" PRId64 " files of %s\n", s->copied, original);
+    const char *own = e->options->from ? "" : e->cfg->data.tokenizer_path;
+    if (original && !file_is_gguf(original))
+        str_printf(report, "Copied: %" PRId64 " files of %s\n", s->copied, original);
     if (e->tokenizer_files > 0)
-        str_printf(report, "Copied: the %stokenizer, %" PRId64 " files of %s\n",
-                   e->options->from || !own ? "" : "run's ", e->tokenizer_files,
-                   e->options->from || !own ? original : e->cfg->data.tokenizer_path);
+        str_printf(report, "Copied: the %stokenizer, %" PRId64 " files of %s\n", *own ? "run's " : "",
+                   e->tokenizer_files, *own ? own : original);
     if (!original && e->tokenizer_files == 0)
         str_append(report, "Copied: nothing: there is no Hugging Face folder and no tokenizer "
                            "(--from adds one)\n");

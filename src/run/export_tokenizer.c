@@ -59,12 +59,10 @@ static ott_status copy_tokenizer_file(mem *account, const char *path, const char
 
 ott_status export_tokenizer(mem *account, const config *cfg, const char *from, const char *folder,
                             int64_t *copied) {
-    const char *path = cfg->data.tokenizer_path, *model = from ? from : cfg->model.hf_path;
+    const char *path = cfg->data.tokenizer_path, *source = from ? from : *path ? path : cfg->model.hf_path;
     *copied = 0;
     if (!from && cfg->data.format == DATA_BYTES) return OTT_OK;
-    if (!from && file_is_gguf(path)) model = path;
-    if ((from || !*path || model == path) && file_is_gguf(model))
-        return gguf_tokens_write(account, model, folder, copied);
+    if (file_is_gguf(source)) return gguf_tokens_write(account, source, folder, copied);
     if (from || !*path) return OTT_OK;
     ott_status status = file_is_folder(path) ? copy_tokenizer_folder(account, path, folder, copied)
                                              : copy_tokenizer_file(account, path, folder, copied);
