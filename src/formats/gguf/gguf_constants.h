@@ -1,5 +1,5 @@
-/* formats/gguf/gguf_constants: numbers of the file format, for the reader and the writer. Source: docs/gguf.md
-   and ggml.h of ggml. */
+/* formats/gguf/gguf_constants: numbers of the file format, for the reader and the writer. Source:
+   docs/gguf.md and ggml.h of ggml. */
 #ifndef FORMATS_GGUF_GGUF_CONSTANTS_H
 #define FORMATS_GGUF_GGUF_CONSTANTS_H
 

@@ -359,7 +359,7 @@ ott_status shards_read(shards *s, const shard_tensor *t, int64_t offset, int64_t
 
 bool shards_has_floats(const shard_tensor *t) {
     ott_dtype d = t->entry->dtype;
-    if (d == OTT_DTYPE_COUNT) return t->entry->packed;
+    if (d == OTT_DTYPE_COUNT) return t->entry->packed != NULL;
     return dtype_is_high_precision(d) || dtype_is_fp8(d) || d == OTT_E8M0;
 }
 
