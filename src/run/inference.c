@@ -13,7 +13,8 @@
 
 /* ---- finding and reading the model ---- */
 
-/* Default sequence length for a Hugging Face folder or a GGUF file. Memory may not suffice for the model's full context. */
+/* Default sequence length for a Hugging Face folder or a GGUF file. Memory may not suffice for the model's
+   full context. */
 enum { FOLDER_WINDOW = 2048 };
 
 /* True for a GGUF file, and for a folder with a config.json or adapters. Runs and checkpoints have a
@@ -41,8 +42,8 @@ out:
     return status;
 }
 
-/* Checks that the base model of a PEFT folder is a folder or GGUF file on this machine. adapter_config.json may have the
-   name of a hub repository, or a path of another machine. */
+/* Checks that the base model of a PEFT folder is a folder or GGUF file on this machine. adapter_config.json
+   may have the name of a hub repository, or a path of another machine. */
 static ott_status check_base(const config *cfg, const char *path) {
     const char *base = cfg->model.hf_path;
     if (!*base)
