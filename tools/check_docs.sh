@@ -1,5 +1,5 @@
 #!/bin/sh
-# Checks the pages of docs/ and README.md: relative links name existing files and headings; each page of docs/
+# Checks the pages of docs/ and of the root folder: relative links name existing files and headings; each page of docs/
 # is of one kind, its first paragraph is a question, and docs/index.md and mkdocs.yml list it. Builds no site.
 set -eu
 cd "$(dirname "$0")/.."
@@ -27,7 +27,7 @@ fenced || /^    / { next }
 {
     for (rest = $0; match(rest, /\]\([^)]*\)/); rest = substr(rest, RSTART + RLENGTH))
         print "link", FILENAME, substr(rest, RSTART + 2, RLENGTH - 3)
-}' README.md CONTRIBUTING.md $pages >"${TMPDIR:-/tmp}/check_docs.$$"
+}' *.md $pages >"${TMPDIR:-/tmp}/check_docs.$$"
 trap 'rm -f "${TMPDIR:-/tmp}/check_docs.$$"' EXIT
 
 links=0
