@@ -19,7 +19,8 @@ enum { HEADS = 4096, HEAD_BYTES = 2048 };
 
 struct hub_server {
     char folder[4096], rows[4096], address[64];
-    int sockets[2], ports[2], active; /* the hub and its content network */
+    int sockets[2], ports[2]; /* the hub and its content network */
+    int active;               /* threads that answer a request */
     pthread_t thread;
     pthread_mutex_t lock;
     bool ends;
@@ -35,7 +36,6 @@ typedef struct connection {
     int socket;
     bool content; /* on the port of the content network */
     char head[HEAD_BYTES], path[1024];
-    bool is_head;
     hub_fault fault;
 } connection;
 
@@ -64,7 +64,7 @@ static void answer(const connection *c, const char *status, const char *headers,
     int bytes =
         snprintf(head, sizeof head, "HTTP/1.1 %s\r\nContent-Length: %zu\r\nConnection: close\r\n%s\r\n",
                  status, length, headers);
-    if (!send_bytes(c, head, (size_t)bytes) || c->is_head) return;
+    if (!send_bytes(c, head, (size_t)bytes)) return;
     if (c->fault != HUB_BREAK && c->fault != HUB_STALL) {
         send_bytes(c, body, length);
         return;
@@ -280,7 +280,6 @@ static bool read_head(connection *c) {
         if (got <= 0) return false;
         length += (size_t)got;
     }
-    c->is_head = strncmp(c->head, "HEAD ", 5) == 0;
     return sscanf(c->head, "%*s %1023s", c->path) == 1;
 }
 
