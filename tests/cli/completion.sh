@@ -10,7 +10,8 @@ works "completion of configuration keys" "--float8.recipe_name=|--config=" compl
 works "completion of a key's value" "tensorwise|rowwise" completion words plan x.toml --float8.recipe_name ""
 works "completion of a truth value" "true|false" completion words train --train.master_dither=
 works "completion of an operand" "gemm|step" completion words bench ""
-works "no completion of an unknown verb" "" completion words trian --
+call completion words trian --
+holds "no completion of an unknown verb" test "$code" = 0 -a ! -s out
 fails "an unknown shell" 2 'no script for "ksh"|bash, zsh or fish' completion ksh
 
 # Every option of a help text is a candidate.
