@@ -83,7 +83,7 @@ class TrainOptions(Sized):
 
 
 _out = POINTER(c_void_p)
-# The result and the arguments of each function. c_int results are statuses, except for ott_tensor_dtype.
+# The result and the arguments of each function. c_int results are statuses.
 _FUNCTIONS = {
     "ott_version": (c_char_p,),
     "ott_error_text": (c_char_p,),
@@ -91,10 +91,8 @@ _FUNCTIONS = {
     "ott_context_open": (c_int, POINTER(ContextOptions), _out),
     "ott_context_close": (None, c_void_p),
     "ott_stop": (None, c_void_p),
-    "ott_tensor_open": (c_int, c_void_p, c_int, c_int64, c_int64, _out),
     "ott_tensor_wrap": (c_int, c_void_p, c_void_p, c_int, c_int64, c_int64, _out),
     "ott_tensor_close": (None, c_void_p),
-    "ott_tensor_data": (c_void_p, c_void_p),
     "ott_tensor_convert": (c_int, c_void_p, c_void_p),
     "ott_recipe_open": (c_int, c_void_p, c_char_p, _out),
     "ott_recipe_close": (None, c_void_p),
