@@ -218,7 +218,9 @@ class Arrays(unittest.TestCase):
         headers = (pathlib.Path(__file__).parents[2] / "include/ottava").glob("*.h")
         text = re.sub(r"/\*.*?\*/", "", "".join(h.read_text(encoding="utf-8") for h in headers), flags=re.S)
         for name, struct in (("context_options", _library.ContextOptions), ("qdata", _library.QData),
-                             ("statistics", _library.Statistics), ("train_options", _library.TrainOptions)):
+                             ("statistics", _library.Statistics), ("train_options", _library.TrainOptions),
+                             ("operand", _library.Operand), ("progress", _library.Progress),
+                             ("loss_batch", _library.LossBatch)):
             found = re.search(r"typedef struct ott_%s \{(.*?)\} ott_%s;" % (name, name), text, re.S)
             members = re.sub(r"\(\*(\w+)\)\([^;]*", r"\1", found.group(1))  # functions
             self.assertEqual(re.findall(r"(\w+)(?=[,;])", members), [f[0] for f in struct._fields_], name)
