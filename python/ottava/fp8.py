@@ -6,7 +6,7 @@ and columnwise, by a product that contracts down its columns. docs/explanation/n
 arithmetic.
 
 Arrays: a NumPy array of fp32, fp16 or ml_dtypes' bfloat16, or any object with __dlpack__ in host memory, such
-as a torch tensor of fp32, bf16 or fp16. A contiguous one is read in place; other ones are copied.
+as a torch tensor of fp32, bf16 or fp16. Contiguous arrays are read in place. Other arrays are copied.
 """
 
 import functools
@@ -146,28 +146,35 @@ class Copy:
             self._view(data, quantized, use == "columnwise")
 
     def _view(self, data, owner, columnwise):
-        rows, columns = owner.shape
-        lines, depth = (columns, rows) if columnwise else (rows, columns)
-        block = min(data.block_mn, lines), min(data.block_depth, depth)
-        shape, steps = (-(-lines // block[0]), -(-depth // block[1])), (data.mn_step, data.k_step)
-        turn = slice(None, None, -1 if columnwise else 1)  # from (line, k) to (row, column)
-        self.block = block[turn]
+        # Sizes along (MN, K), the operand's rows and the contraction. A columnwise operand is the transpose.
+        mn, k = owner.shape[::-1] if columnwise else owner.shape
+        block = min(data.block_mn, mn), min(data.block_depth, k)
+        groups = -(-mn // block[0]), -(-k // block[1])
         strides = data.row_step, data.column_step
+        self.block = block[::-1] if columnwise else block
         self.codes = _dlpack.view(data.codes, owner.shape, strides, numpy.uint8, owner)
 
-        def groups(address):
-            strides = [4 * step for step in steps[turn]]
-            return _dlpack.view(address, shape[turn], strides, numpy.float32, owner)
+        def view(address):
+            shape, strides = groups, (4 * data.mn_step, 4 * data.k_step)
+            if columnwise:
+                shape, strides = shape[::-1], strides[::-1]
+            return _dlpack.view(address, shape, strides, numpy.float32, owner)
 
-        self.scale, self.amax = groups(data.scale), groups(data.amax)
+        self.scale, self.amax = view(data.scale), view(data.amax)
         if DTYPES[data.scale_inv_format] == "fp32":
-            self.scale_inv = groups(data.scale_inv)
+            self.scale_inv = view(data.scale_inv)
             return
-        a, c = numpy.ogrid[:shape[0], :shape[1]]  # the order that ott_qdata in include/ottava/fp8.h defines
-        index = (a // 128 * data.tiles_along_k + c // 4) * 512 + a % 32 * 16 + a % 128 // 32 * 4 + c % 4
-        size = -(-shape[0] // 128) * data.tiles_along_k * 512
+        size = -(-groups[0] // 128) * data.tiles_along_k * 512
         self.scale_inv_stored = _dlpack.view(data.scale_inv, (size,), None, numpy.uint8, owner)
-        self.scale_inv = self.scale_inv_stored[index].transpose((1, 0) if columnwise else (0, 1))
+        array = self.scale_inv_stored[_tile_index(groups, data.tiles_along_k)]
+        self.scale_inv = array.T if columnwise else array
+
+
+def _tile_index(groups, tiles_along_k):
+    """The index of each scale [MN, K] in the order that ott_qdata in include/ottava/fp8.h defines."""
+    mn, k = numpy.ogrid[:groups[0], :groups[1]]
+    tile = mn // 128 * tiles_along_k + k // 4
+    return tile * 512 + mn % 32 * 16 + mn % 128 // 32 * 4 + k % 4
 
 
 class Quantized:
@@ -253,11 +260,24 @@ def cast(x, words="e4m3"):
 
 
 def _operand(x, recipe, role):
-    """An operand, and the objects that it needs. A product in high precision reads the tensor itself."""
+    """The operand of a product. A product in high precision reads the tensor itself."""
     q = x if isinstance(x, Quantized) else quantize(x, recipe, role)
     high = {q.rowwise.format, q.columnwise.format}.intersection(_dlpack.FORMATS)
     source = q._source.convert(high.pop()) if high else q._source
-    return Operand(source.handle, q.handle), (q, source)
+    operand = Operand(source.handle, q.handle)
+    operand.shape, operand.owners = q.shape, (q, source)  # the operand keeps the objects of its handles
+    return operand
+
+
+def _result(out, shape, dtype, context):
+    """The Tensor that a product writes: a new one, or one that shares the memory of `out`."""
+    if out is None:
+        return empty(shape, dtype, context)
+    result = tensor(out, context)
+    in_place = isinstance(out, Tensor) or _read(out)[1].ctypes.data == result._bits.ctypes.data
+    if not (in_place and result._bits.flags.writeable):
+        raise ValueError("out must be a contiguous array that can be written")
+    return result
 
 
 def product(a, b, recipe=None, gemm="output", accumulate=None, dtype="bf16", bias=None, out=None, add=False):
@@ -278,20 +298,13 @@ def product(a, b, recipe=None, gemm="output", accumulate=None, dtype="bf16", bia
     if recipe is None:
         recipe = a.recipe if isinstance(a, Quantized) else "tensorwise"
     recipe = _recipe(recipe, **({"accumulate": accumulate} if accumulate else {}))
-    roles = _GEMMS[gemm]
-    (left, a), (right, b) = _operand(a, recipe, roles[0]), _operand(b, recipe, roles[1])
-    shape = a[0].shape[gemm == "grad_weight"], b[0].shape[gemm != "output"]
-    result = empty(shape, dtype, recipe.context) if out is None else tensor(out, recipe.context)
-    in_place = out is None or isinstance(out, Tensor) or _is_view(result, out)
-    if not (in_place and result._bits.flags.writeable):
-        raise ValueError("out must be a contiguous array that can be written")
+    left, right = (_operand(x, recipe, role) for x, role in zip((a, b), _GEMMS[gemm]))
+    rows = left.shape[1 if gemm == "grad_weight" else 0]
+    columns = right.shape[0 if gemm == "output" else 1]
+    result = _result(out, (rows, columns), dtype, recipe.context)
     row = None
     if bias is not None:
         row = tensor(numpy.asarray(bias, numpy.float32).reshape(1, -1), recipe.context)
     recipe.context.call(lib.ott_gemm, recipe.handle, which, left, right, row.handle if row else None,
                         int(add), result.handle)
     return result
-
-
-def _is_view(result, out):
-    return _read(out)[1].ctypes.data == result._bits.ctypes.data
