@@ -2,7 +2,7 @@
 #include "data/data_files.h"
 #include "config/parse/number.h"
 #include "data/data.h"
-#include "data/packed/packed.h"
+#include "data/text_file/text_file.h"
 #include <stdio.h>
 #include <string.h>
 
@@ -88,7 +88,7 @@ ott_status data_files_format(mem *account, const file_list *files, const config 
             path, path);
     if (*out != DATA_AUTO && *out != DATA_SYNTHETIC) return OTT_OK; /* synthetic data has no files */
     char text_name[PATH_MAX];
-    if (str_ends_with_any(packed_text_name(path, text_name), tokens) && !str_ends_with_any(path, tokens))
+    if (str_ends_with_any(text_file_plain_name(path, text_name), tokens) && !str_ends_with_any(path, tokens))
         return status_fail(OTT_ERR_UNSUPPORTED, "%s: compressed token files are not read: decompress it",
                            path);
     *out = str_ends_with_any(path, tokens) ? DATA_TOKENS : has_tokenizer ? DATA_TEXT : DATA_BYTES;

@@ -1,7 +1,7 @@
 /* data/dataset_bytes: datasets of text bytes and of random tokens. */
 #include "base/rng.h"
 #include "data/dataset_internal.h"
-#include "data/packed/packed.h"
+#include "data/text_file/text_file.h"
 #include <inttypes.h>
 #include <math.h>
 
@@ -60,7 +60,7 @@ ott_status dataset_text_share(mem *account, const dataset_source *s, text_share 
     TRY(mem_alloc_array(account, MEM_OTHER, s->count, sizeof *sizes, "sizes of files", &sizes));
     ott_status status = OTT_OK;
     for (int64_t i = 0; i < s->count && status == OTT_OK; i++) {
-        status = packed_text_bytes(account, s->paths[i], s->cancellation, &sizes[i]);
+        status = text_file_bytes(account, s->paths[i], s->cancellation, &sizes[i]);
         if (status == OTT_OK && sizes[i] == 0)
             status = status_fail(OTT_ERR_FORMAT, "%s: is empty", s->paths[i]);
         total += sizes[i];
@@ -73,12 +73,12 @@ ott_status dataset_text_share(mem *account, const dataset_source *s, text_share 
 
 enum { BYTES_BETWEEN_CHECKS = 16 << 20 };
 
-static ott_status read_watched(packed_file *f, const char *path, const cancellation *w, char *to,
+static ott_status read_watched(text_file *f, const char *path, const cancellation *w, char *to,
                                int64_t bytes) {
     for (int64_t at = 0, count; at < bytes; at += count) {
         count = bytes - at < BYTES_BETWEEN_CHECKS ? bytes - at : BYTES_BETWEEN_CHECKS;
         TRY(cancellation_check(w));
-        TRY(packed_read(f, to + at, count, &count));
+        TRY(text_file_read(f, to + at, count, &count));
         if (count == 0) return status_fail(OTT_ERR_IO, "%s: the file became shorter", path);
     }
     return OTT_OK;
@@ -86,15 +86,15 @@ static ott_status read_watched(packed_file *f, const char *path, const cancellat
 
 ott_status dataset_text_read(mem *account, const char *path, int64_t bytes, const cancellation *w,
                              int64_t before, int64_t begin, int64_t end, char *text) {
-    packed_file *f;
+    text_file *f;
     int64_t skipped;
     part p = part_of_file(bytes, before, begin, end);
     char *to = text + (before + p.read_begin - begin);
     if (p.begin >= p.end) return OTT_OK;
-    TRY(packed_open(account, path, &f));
-    ott_status status = packed_skip(f, w, p.read_begin, &skipped);
+    TRY(text_file_open(account, path, &f));
+    ott_status status = text_file_skip(f, w, p.read_begin, &skipped);
     if (status == OTT_OK) status = read_watched(f, path, w, to, p.read_end - p.read_begin);
-    packed_close(f);
+    text_file_close(f);
     return status == OTT_OK ? check_part_utf8(path, &p, to) : status;
 }
 

@@ -9,7 +9,7 @@
 #include "data/dataset_internal.h"
 #include "data/ends.h"
 #include "data/jsonl/row_text.h"
-#include "data/packed/packed.h"
+#include "data/text_file/text_file.h"
 #include "data/tokenize.h"
 #include "formats/token_writer.h"
 #include <inttypes.h>
@@ -47,7 +47,7 @@ typedef struct corpus_job {
     pool *pool;
     share *shares; /* [threads] one share per thread */
     int threads;
-    packed_file *file;
+    text_file *file;
     bool all; /* the end of the file is in `text` */
     token_writer *writer;
     char *text;             /* [capacity]: text that is read but not yet written as tokens */
@@ -188,7 +188,7 @@ static ott_status run_round(corpus_job *j) {
 
 static void log_counts(const corpus_job *j) {
     double seconds = clock_seconds() - j->started;
-    ott_work work = {.done = packed_used(j->file), .total = packed_size(j->file), .seconds_left = NAN};
+    ott_work work = {.done = text_file_used(j->file), .total = text_file_size(j->file), .seconds_left = NAN};
     if (work.done > 0) work.seconds_left = seconds * (double)(work.total - work.done) / (double)work.done;
     if (j->options->progress) j->options->progress(j->options->user, &work);
 }
@@ -197,10 +197,11 @@ static void log_counts(const corpus_job *j) {
 
 /* Allocates the buffer. Enlarges it if an incomplete document fills it, so that more text can be read. */
 static ott_status grow_text(corpus_job *j) {
-    int64_t first = j->separator_bytes > 0 || !packed_is_plain(j->file) ? ROUND * j->threads
-                                                                        : TOKENIZE_DOCUMENT_LIMIT + 1;
-    int64_t capacity = j->capacity ? j->capacity : first, left = packed_size(j->file) - packed_used(j->file);
-    if (packed_is_plain(j->file) && capacity > j->held + left) capacity = j->held + left + 1;
+    int64_t first = j->separator_bytes > 0 || !text_file_is_plain(j->file) ? ROUND * j->threads
+                                                                           : TOKENIZE_DOCUMENT_LIMIT + 1;
+    int64_t capacity = j->capacity ? j->capacity : first,
+            left = text_file_size(j->file) - text_file_used(j->file);
+    if (text_file_is_plain(j->file) && capacity > j->held + left) capacity = j->held + left + 1;
     while (capacity <= j->held) capacity *= 2;
     if (j->held > TOKENIZE_DOCUMENT_LIMIT)
         return status_fail(OTT_ERR_UNSUPPORTED,
@@ -217,7 +218,7 @@ static ott_status grow_text(corpus_job *j) {
 static ott_status read_more(corpus_job *j) {
     int64_t bytes;
     TRY(grow_text(j));
-    TRY(packed_read(j->file, j->text + j->held, j->capacity - j->held, &bytes));
+    TRY(text_file_read(j->file, j->text + j->held, j->capacity - j->held, &bytes));
     j->read_bytes += bytes;
     j->held += bytes;
     j->all = j->held < j->capacity;
@@ -250,7 +251,7 @@ static void close_job(corpus_job *j) {
     mem_free(j->account, j->documents);
     mem_free(j->account, j->text);
     if (j->pool) pool_close(j->pool);
-    packed_close(j->file);
+    text_file_close(j->file);
     tokenizer_close(j->tokenizer);
 }
 
@@ -270,8 +271,8 @@ static void choose_marks(corpus_job *j) {
 }
 
 static ott_status open_job(corpus_job *j, const char *tokenizer_path, const char *output) {
-    TRY(packed_open(j->account, j->input, &j->file));
-    if (packed_size(j->file) == 0) return status_fail(OTT_ERR_FORMAT, "%s: is empty", j->input);
+    TRY(text_file_open(j->account, j->input, &j->file));
+    if (text_file_size(j->file) == 0) return status_fail(OTT_ERR_FORMAT, "%s: is empty", j->input);
     TRY(file_check_output(output, j->input));
     TRY(file_refuse_gguf(j->input));
     TRY(tokenizer_open(j->account, tokenizer_path, &j->tokenizer));
@@ -311,7 +312,7 @@ ott_status tokenize_file(mem *account, const cancellation *w, const char *tokeni
                     .options = o,
                     .cancellation = w,
                     .input = input,
-                    .rows = str_ends_with_any(packed_text_name(input, name), rows)};
+                    .rows = str_ends_with_any(text_file_plain_name(input, name), rows)};
     ott_status status;
     j.separator = j.rows ? "\n" : o->separator;
     j.separator_bytes = (int64_t)strlen(j.separator);

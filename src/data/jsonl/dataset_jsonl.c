@@ -332,16 +332,16 @@ static dataset_row_kind row_kind(const json_t *row) {
 }
 
 ott_status dataset_first_row(mem *account, const char *path, dataset_row_kind *out) {
-    packed_file *file;
+    text_file *file;
     void *memory = NULL;
     ott_status status;
     *out = ROWS_OTHER;
-    TRY(packed_open(account, path, &file));
+    TRY(text_file_open(account, path, &file));
     json_t *row = NULL;
     json_error_t error;
     int64_t bytes;
     TRY_OUT(mem_alloc(account, MEM_OTHER, FIRST_ROW_LIMIT, "the first row", &memory));
-    TRY_OUT(packed_read(file, memory, FIRST_ROW_LIMIT, &bytes));
+    TRY_OUT(text_file_read(file, memory, FIRST_ROW_LIMIT, &bytes));
     data_rows rows = data_rows_begin(memory, bytes);
     text_view first;
     if (data_rows_next(&rows, &first) != OTT_OK || !first.at) goto out; /* the full read reports the error */
@@ -350,6 +350,6 @@ ott_status dataset_first_row(mem *account, const char *path, dataset_row_kind *o
     json_decref(row);
 out:
     mem_free(account, memory);
-    packed_close(file);
+    text_file_close(file);
     return status;
 }

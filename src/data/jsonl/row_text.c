@@ -134,7 +134,7 @@ static ott_status read_more(row_file *f) {
     if (left > 0) memmove(f->text, f->rows.at, (size_t)left);
     TRY(mem_reserve(f->account, MEM_DATA, left > FIRST_PART / 2 ? 2 * left : FIRST_PART, "rows of text",
                     &f->capacity, &f->text));
-    TRY(packed_read(f->file, f->text + left, f->capacity - left, &got));
+    TRY(text_file_read(f->file, f->text + left, f->capacity - left, &got));
     f->all = left + got < f->capacity;
     f->rows.at = f->text;
     f->rows.end = f->text + left + got;
@@ -143,7 +143,7 @@ static ott_status read_more(row_file *f) {
 
 ott_status row_file_open(mem *account, const char *path, row_file *out) {
     *out = (row_file){.account = account, .path = path};
-    TRY(packed_open(account, path, &out->file));
+    TRY(text_file_open(account, path, &out->file));
     ott_status status = read_more(out);
     const int64_t bytes = out->rows.end - out->rows.at;
     if (status == OTT_OK && bytes == 0) status = status_fail(OTT_ERR_FORMAT, "%s: is empty", path);
@@ -165,7 +165,7 @@ ott_status row_file_next(row_file *f, text_view *row) {
 }
 
 void row_file_close(row_file *f) {
-    packed_close(f->file);
+    text_file_close(f->file);
     mem_free(f->account, f->text);
     *f = (row_file){0};
 }

@@ -4,7 +4,7 @@
 
 #include "base/mem.h"
 #include "base/cancellation.h"
-#include "data/packed/packed.h"
+#include "data/text_file/text_file.h"
 #include "tokenizer/text/text.h"
 #include <jansson.h>
 
@@ -27,7 +27,7 @@ ott_status data_row_object(text_view row, const char *unit, json_t **out);
 typedef struct row_file {
     mem *account;
     const char *path; /* borrowed */
-    packed_file *file;
+    text_file *file;
     char *text; /* [capacity] */
     int64_t capacity;
     bool all;       /* the end of the file is in `text` */

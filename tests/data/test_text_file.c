@@ -2,7 +2,7 @@
 #include "support/folder.h"
 #include "base/text/str.h"
 #include "data/data_files.h"
-#include "data/packed/packed.h"
+#include "data/text_file/text_file.h"
 #include "data/rows.h"
 #include <setjmp.h>
 #include <stdarg.h>
@@ -18,7 +18,7 @@ typedef struct blob {
     int64_t bytes;
 } blob;
 
-static blob pack_gzip(const char *text, int64_t bytes) {
+static blob compress_gzip(const char *text, int64_t bytes) {
     z_stream z = {0};
     blob out = {.bytes = (int64_t)compressBound((uLong)bytes) + 64};
     out.data = malloc((size_t)out.bytes);
@@ -33,7 +33,7 @@ static blob pack_gzip(const char *text, int64_t bytes) {
     return out;
 }
 
-static blob pack_zstd(const char *text, int64_t bytes) {
+static blob compress_zstd(const char *text, int64_t bytes) {
     blob out = {.bytes = (int64_t)ZSTD_compressBound((size_t)bytes)};
     out.data = malloc((size_t)out.bytes);
     ZSTD_CCtx *context = ZSTD_createCCtx();
@@ -45,20 +45,21 @@ static blob pack_zstd(const char *text, int64_t bytes) {
     return out;
 }
 
-typedef blob (*pack_fn)(const char *text, int64_t bytes);
+typedef blob (*compress_fn)(const char *text, int64_t bytes);
 static const struct {
-    pack_fn pack;
+    compress_fn compress;
     const char *suffix;
-} packings[] = {{pack_gzip, "gz"}, {pack_zstd, "zst"}};
+} compressions[] = {{compress_gzip, "gz"}, {compress_zstd, "zst"}};
 
 /* Writes the text as two members or frames, divided after `first` bytes. */
-static const char *write_packed(folder *f, int packing, const char *name, const char *text, int64_t bytes,
-                                int64_t first) {
+static const char *write_compressed(folder *f, int compression, const char *name, const char *text,
+                                    int64_t bytes, int64_t first) {
     char file[64];
-    blob a = packings[packing].pack(text, first), b = packings[packing].pack(text + first, bytes - first);
+    blob a = compressions[compression].compress(text, first),
+         b = compressions[compression].compress(text + first, bytes - first);
     a.data = realloc(a.data, (size_t)(a.bytes + b.bytes));
     memcpy(a.data + a.bytes, b.data, (size_t)b.bytes);
-    snprintf(file, sizeof file, "%s.%s", name, packings[packing].suffix);
+    snprintf(file, sizeof file, "%s.%s", name, compressions[compression].suffix);
     const char *path = folder_write(f, file, a.data, a.bytes + b.bytes);
     free(a.data);
     free(b.data);
@@ -93,7 +94,7 @@ static void rows_are_the_plain_file_s(void **state) {
     folder *f = *state;
     for (int i = 0; i < 2; i++)
         for (int p = 0; p < 2; p++) {
-            const char *path = write_packed(f, p, "x.jsonl", texts[i], (int64_t)strlen(texts[i]), 9);
+            const char *path = write_compressed(f, p, "x.jsonl", texts[i], (int64_t)strlen(texts[i]), 9);
             assert_bytes(open_with(f, path, true, 0, 1), "abcdefghi", 9);
             assert_bytes(open_with(f, path, true, 0, 0.7), "abcde", 5);
         }
@@ -120,9 +121,9 @@ static void long_rows(void **state) {
     assert_int_equal(str_finish(&text), OTT_OK);
     assert_int_equal(str_finish(&expected), OTT_OK);
     for (int p = 0; p < 2; p++)
-        assert_bytes(
-            open_with(f, write_packed(f, p, "x.json", text.text, text.length, text.length / 3), true, 0, 1),
-            expected.text, expected.length);
+        assert_bytes(open_with(f, write_compressed(f, p, "x.json", text.text, text.length, text.length / 3),
+                               true, 0, 1),
+                     expected.text, expected.length);
     assert_bytes(open_with(f, folder_write(f, "x.json", text.text, text.length), true, 0, 1), expected.text,
                  expected.length);
     str_free(&text);
@@ -134,7 +135,7 @@ static void text_is_the_plain_file_s(void **state) {
     char text[200001];
     for (int i = 0; i < 200000; i++) text[i] = (char)('a' + i * 7 % 26);
     for (int p = 0; p < 2; p++) {
-        const char *path = write_packed(f, p, "x.txt", text, 200000, 150000);
+        const char *path = write_compressed(f, p, "x.txt", text, 200000, 150000);
         assert_bytes(open_with(f, path, false, 0, 1), text, 200000);
         assert_bytes(open_with(f, path, false, 0.25, 0.9), text + 50000, 130000);
     }
@@ -154,9 +155,9 @@ static void damaged_files(void **state) {
     static const char text[] = "{\"text\": \"abcabcabcabcabc\"}\n{\"text\": \"zyxw\"}\n";
     folder *f = *state;
     for (int p = 0; p < 2; p++) {
-        blob b = packings[p].pack(text, sizeof text - 1);
+        blob b = compressions[p].compress(text, sizeof text - 1);
         char name[32], reason[64];
-        snprintf(name, sizeof name, "x.jsonl.%s", packings[p].suffix);
+        snprintf(name, sizeof name, "x.jsonl.%s", compressions[p].suffix);
         snprintf(reason, sizeof reason, "data is damaged at byte %d: the file is incomplete",
                  (int)b.bytes - 3);
         refuse(f, folder_write(f, name, b.data, b.bytes - 3), reason);
@@ -170,8 +171,8 @@ static void damaged_files(void **state) {
         refuse(f, folder_write(f, name, text, sizeof text - 1),
                p ? "is not Zstandard data" : "is not gzip data");
         refuse(f, folder_write(f, name, "", 0), "is empty");
-        refuse(f, write_packed(f, p, "x.jsonl", "{\"text\": \"a\"}\n{\"te", 18, 3), ":2: is not JSON");
-        refuse(f, write_packed(f, p, "x.jsonl", "", 0, 0), "is empty");
+        refuse(f, write_compressed(f, p, "x.jsonl", "{\"text\": \"a\"}\n{\"te", 18, 3), ":2: is not JSON");
+        refuse(f, write_compressed(f, p, "x.jsonl", "", 0, 0), "is empty");
     }
 }
 
@@ -179,7 +180,8 @@ static void patterns_find_them(void **state) {
     folder *f = *state;
     file_list files;
     char pattern[128];
-    for (int i = 0; i < 2; i++) write_packed(f, 0, i ? "a.jsonl" : "b.jsonl", "{\"text\": \"a\"}", 13, 13);
+    for (int i = 0; i < 2; i++)
+        write_compressed(f, 0, i ? "a.jsonl" : "b.jsonl", "{\"text\": \"a\"}", 13, 13);
     snprintf(pattern, sizeof pattern, "%s/*.jsonl.gz", f->path);
     for (int i = 0; i < 2; i++) { /* the pattern, and the folder's usual files */
         assert_int_equal(data_files_find(f->account, i ? f->path : pattern, "", &files), OTT_OK);
