@@ -181,10 +181,12 @@ static uint8_t *codes_at(const quantize_use *s, int64_t row, int64_t column, con
    bits. */
 static void store_codes(const quantize_use *s, int64_t row, int64_t column, int64_t count,
                         const uint8_t *codes) {
-    const qdata *d = quantize_copies_codes(s->at, s->spec->format) ? s->at : s->also;
+    ott_dtype format = s->spec->format;
+    const qdata *d = quantize_copies_codes(s->at, format) ? s->at : s->also;
     if (!d) return;
+    void *data = d->data; /* a local variable, because stores of bytes could change members */
     int64_t to = qtensor_index(d, row, column), step = d->transposed ? d->ld : 1;
-    for (int64_t j = 0; j < count; j++) codes_put(d->data, s->spec->format, to + j * step, codes[j]);
+    for (int64_t j = 0; j < count; j++) codes_put(data, format, to + j * step, codes[j]);
 }
 
 /* Casts rows [row, end) of a unit, which have the same scales. */
