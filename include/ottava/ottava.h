@@ -55,7 +55,7 @@ OTT_API ott_status ott_config_help(ott_context *context, ott_text_fn write, void
 /* Writes the help of one section ("float8") or one key ("optimizer.lr", or another name of this key). */
 OTT_API ott_status ott_config_help_about(ott_context *context, const char *what, ott_text_fn write,
                                          void *user);
-/* Writes the candidates with which a shell completes an option, one a line. If `word` has a "=", as in
+/* Writes the candidates with which a shell completes an option, one per line. If `word` has a "=", as in
    "--train.mixed_precision=b", these are the words that the key takes. Otherwise each line has a key as
    "--section.key=", a tab and the key's meaning. */
 OTT_API ott_status ott_config_complete(ott_context *context, const char *word, ott_text_fn write, void *user);

@@ -98,8 +98,8 @@ static const float *lay_scales(const quantize_use *s, int64_t columns, int64_t a
     return buffer;
 }
 
-/* Returns the codes of elements [at, at + count). Copies them to `buffer` if they are not
-   stored in rows of bytes. */
+/* Returns the codes of elements [at, at + count). Copies them to `buffer` if they are not stored in rows
+   of bytes. */
 static const uint8_t *lay_codes(const quantize_use *s, int64_t columns, int64_t at, int64_t count,
                                 uint8_t *buffer) {
     const qdata *d = s->at;
