@@ -36,6 +36,7 @@ typedef struct word {
 #define LARGEST_MARGIN 16
 
 static const word words[] = {
+/* A format is a word if its kind is FP8. */
 #define WORD_FP8(constant, name) {name, FIELD_FORMAT, OTT_##constant, 0, 0},
 #define WORD_HIGH(constant, name)
 #define WORD_SCALE(constant, name)
