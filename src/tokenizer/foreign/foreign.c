@@ -1,4 +1,4 @@
-/* tokenizer/foreign: functions that both readers use. */
+/* tokenizer/foreign: functions that several readers use. */
 #include "tokenizer/foreign/foreign.h"
 #include <inttypes.h>
 #include <stdlib.h>

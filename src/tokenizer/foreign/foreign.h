@@ -37,8 +37,8 @@ typedef struct foreign_piece {
 
 /* Appends an added token to `list`. A token that is not special is found in normalized text. */
 ott_status foreign_add_token(json_t *list, int64_t id, const char *content, bool special);
-/* Appends the tokens of added_tokens_decoder in tokenizer_config.json. Skips those of pieces[count] that
-   are added tokens already. Also reads `legacy`. */
+/* Appends the tokens of added_tokens_decoder in tokenizer_config.json. Skips the tokens that
+   pieces[count] already adds. Also reads `legacy`. */
 ott_status foreign_add_config_tokens(tokenizer *t, const foreign_piece *pieces, int64_t count, json_t *list);
 /* Adds a token to the vocabulary. OTT_ERR_FORMAT if it is there already. */
 ott_status foreign_add_piece(json_t *vocab, const char *name, int64_t id);
