@@ -25,7 +25,7 @@ ott_status tokenizer_read_file(tokenizer *t, json_t **root) {
     int64_t bytes;
     *root = NULL;
     if (!file_exists(t->path)) return status_fail(OTT_ERR_NOT_FOUND, "%s: there is no such file", t->path);
-    TRY(file_read(t->account, t->path, JSON_FILE_LIMIT, &data, &bytes));
+    TRY(file_read(t->account, t->path, TOKENIZER_FILE_LIMIT, &data, &bytes));
     bool sentence = sentencepiece_is(data, bytes), json = !sentence && is_json(t->path, data, bytes);
     ott_status status = json       ? json_parse_object(t->path, data, bytes, 0, root)
                         : sentence ? sentencepiece_read(t, data, bytes, root)

@@ -171,7 +171,8 @@ typedef struct encode_run {
 
 /* ---- reading (json.c); tokenizer_open adds the file name to errors ---- */
 
-#define JSON_FILE_LIMIT (INT64_C(256) << 20) /* maximum bytes of a file; the largest known files have 40 MB */
+/* Maximum bytes of a file. The largest known files have 40 MB. */
+#define TOKENIZER_FILE_LIMIT (INT64_C(256) << 20)
 
 /* Parses a JSON file, which must be an object. */
 ott_status json_parse_object(const char *path, const char *data, int64_t bytes, size_t flags, json_t **out);

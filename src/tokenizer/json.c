@@ -26,7 +26,7 @@ ott_status json_read_file(mem *account, const char *path, size_t flags, json_t *
     int64_t bytes;
     *out = NULL;
     if (!file_exists(path)) return OTT_OK;
-    TRY(file_read(account, path, JSON_FILE_LIMIT, &data, &bytes));
+    TRY(file_read(account, path, TOKENIZER_FILE_LIMIT, &data, &bytes));
     ott_status status = json_parse_object(path, data, bytes, flags, out);
     mem_free(account, data);
     return status;
