@@ -98,6 +98,7 @@ ott_status assign_key(config *cfg, const config_key *key, const node *value, con
     if (tree_is_null(value) && !word) return assign_default(cfg, key), OTT_OK;
     TRY(take_number(cfg, key, &value, where, spelled));
     TRY(rules_read(cfg->state->memory, key, &value, where));
+    /* One of the key's own words is not translated, even if another tool also uses it. */
     if (!word) TRY(assign_translate(cfg, key->path, key, &value, where, spelled, &ours));
     if (!value) return OTT_OK;
     TRY(name_recipe(key, &value, where, &ours));

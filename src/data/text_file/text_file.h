@@ -17,8 +17,8 @@ ott_status text_file_open(mem *account, const char *path, text_file **out);
 ott_status text_file_read(text_file *f, void *data, int64_t bytes, int64_t *got);
 /* Skips up to `bytes` bytes. *skipped is smaller only at the end of the file. */
 ott_status text_file_skip(text_file *f, const cancellation *w, int64_t bytes, int64_t *skipped);
-int64_t text_file_size(const text_file *f);  /* bytes of the file as it is stored */
-int64_t text_file_used(const text_file *f);  /* bytes of the stored file that are read */
+int64_t text_file_size(const text_file *f);  /* size of the file on disk */
+int64_t text_file_used(const text_file *f);  /* bytes of the file on disk that have been used */
 bool text_file_is_plain(const text_file *f); /* true if the file is not compressed */
 void text_file_close(text_file *f);          /* does nothing for NULL */
 
