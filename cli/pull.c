@@ -8,7 +8,7 @@
 
 typedef struct pull_request {
     const char *name, *revision, *dataset, *config, *split, *out;
-    bool weights, finds; /* as in hub_pull */
+    bool weights, prefer_cache; /* as in hub_pull */
 } pull_request;
 
 static bool is_stopped(void *user) {
@@ -40,15 +40,16 @@ static int download(output *out, const pull_request *r, char folder[PATH_MAX]) {
     const hub_caller caller = {.cancellation = {.log = &log, .stop = is_stopped, .user = out},
                                .progress = show_download,
                                .retry_seconds = 1};
-    ott_status status = r->dataset ? hub_pull_rows(&caller, r->dataset, r->config, r->split, r->out)
-                                   : hub_pull(&caller, r->name, r->revision, r->weights, r->finds, folder);
+    ott_status status = r->dataset
+                            ? hub_pull_rows(&caller, r->dataset, r->config, r->split, r->out)
+                            : hub_pull(&caller, r->name, r->revision, r->weights, r->prefer_cache, folder);
     output_live_end(out);
     if (status != OTT_OK) cli_wait_for_rank_0();
     return status == OTT_ERR_STOPPED ? CLI_SIGNAL + cli_stop_signal() : cli_code(status);
 }
 
 int cli_fetch(output *out, const char *name, bool weights, char folder[PATH_MAX]) {
-    const pull_request r = {.name = name, .revision = "main", .weights = weights, .finds = true};
+    const pull_request r = {.name = name, .revision = "main", .weights = weights, .prefer_cache = true};
     return download(out, &r, folder);
 }
 

@@ -271,7 +271,7 @@ static bool find_complete(const repository *r, char folder[PATH_MAX]) {
     return complete;
 }
 
-static ott_status pull(repository *r, bool finds, char folder[PATH_MAX]) {
+static ott_status pull(repository *r, bool prefer_cache, char folder[PATH_MAX]) {
     char cache[PATH_MAX];
     if (!hub_name_is_valid(r->name))
         return status_fail(OTT_ERR_ARGUMENT, "\"%s\" is not a name of the hub: give ORGANIZATION/MODEL",
@@ -282,22 +282,22 @@ static ott_status pull(repository *r, bool finds, char folder[PATH_MAX]) {
     TRY(hub_name_cache(cache));
     TRY(hub_name_repository(r->name, r->path));
     TRY(file_path(r->locks, "%s/.locks%s", cache, strrchr(r->path, '/')));
-    if ((finds || hub_client_is_offline()) && find_complete(r, folder)) return OTT_OK;
+    if ((prefer_cache || hub_client_is_offline()) && find_complete(r, folder)) return OTT_OK;
     TRY(hub_client_open(r->account, r->caller, "model", r->name, &r->client));
     TRY(fetch_list(r));
     return fetch_all(r, folder);
 }
 
 ott_status hub_pull(const hub_caller *caller, const char *name, const char *revision, bool weights,
-                    bool finds, char folder[PATH_MAX]) {
+                    bool prefer_cache, char folder[PATH_MAX]) {
     repository r = {.caller = caller, .name = name, .revision = revision, .weights = weights};
     TRY(mem_open(&r.account));
-    ott_status status = pull(&r, finds, folder);
+    ott_status status = pull(&r, prefer_cache, folder);
     hub_client_close(r.client);
     json_decref(r.list);
     mem_free(r.account, r.files);
     mem_close(r.account);
-    if (!finds || status == OTT_OK || status == OTT_ERR_STOPPED) return status;
+    if (!prefer_cache || status == OTT_OK || status == OTT_ERR_STOPPED) return status;
     return status_context(status, "there is no folder %s, so the hub's model is needed", name);
 }
 

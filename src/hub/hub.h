@@ -22,14 +22,14 @@ typedef struct hub_caller {
 } hub_caller;
 
 /*
- * Downloads the files of a model that Ottava reads into the cache that huggingface_hub shares, and writes the
- * snapshot's folder to `folder`. revision: branch, tag or commit. weights: false leaves out the weights.
- * finds: true makes no request if the cache has the model; false looks for a newer commit. A file is in the
- * snapshot only if its size and its checksum (SHA-256, or git's SHA-1 for small files) are right. Processes
- * that download the same file wait for each other.
+ * Downloads the model's files that Ottava reads, and writes the snapshot's folder to `folder`. The cache is
+ * shared with huggingface_hub. revision: branch, tag or commit. weights: false leaves out the weights.
+ * prefer_cache: true makes no request if the cache has the model; false looks for a newer commit. A file is in
+ * the snapshot only if its size and its checksum (SHA-256, or git's SHA-1 for small files) are right.
+ * Processes that download the same file wait for each other.
  */
 ott_status hub_pull(const hub_caller *caller, const char *name, const char *revision, bool weights,
-                    bool finds, char folder[PATH_MAX]);
+                    bool prefer_cache, char folder[PATH_MAX]);
 /* True if `path` looks like "organization/model" and no such file exists. */
 bool hub_is_name(const char *path);
 /* Writes all rows of a dataset's split to the JSONL file `path`, which is complete or absent. config NULL:
