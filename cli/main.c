@@ -105,7 +105,8 @@ int cli_complete(int count, char **words) {
     output out;
     char line[160];
     output_open(&out);
-    for (int i = 0; i < VERBS && (count == 1 || strcmp(words[0], "help") == 0); i++) {
+    bool expects_verb = count == 1 || strcmp(words[0], "help") == 0;
+    for (int i = 0; expects_verb && i < VERBS; i++) {
         snprintf(line, sizeof line, "%s\t%s", verbs[i].name, verbs[i].about);
         output_line(&out, line);
     }
