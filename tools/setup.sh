@@ -40,8 +40,8 @@ ci     llvm-14                none          names the places in their reports
 ci     clang-format-14        none          checks the layout of the source
 ci     lld                    none          links the many test programs in a third of the time
 ci     groff-base             none          checks the format of the manual pages
-ci     zsh                    none          tests its completion
-ci     fish                   none          tests its completion
+ci     zsh                    none          tests the completion in zsh
+ci     fish                   none          tests the completion in fish
 ci     python3-numpy          none          tests the Python module
 docs   python3-venv           python        builds the site of the documentation
 arm64  gcc-aarch64-linux-gnu  none          compiles C for aarch64
