@@ -75,16 +75,11 @@ static ott_status tokenize_document(const corpus_job *j, share *s, const char *t
 }
 
 static ott_status add_jsonl_row(const corpus_job *j, share *s, const char *line, int64_t bytes) {
-    json_error_t error;
     json_t *row;
     const json_t *text;
     if (json_text_is_blank(line, bytes)) return OTT_OK;
-    TRY(json_row_parse(line, bytes, &row, &error));
-    if (!row)
-        return status_fail(OTT_ERR_FORMAT, "is not JSON: %s at byte %d of the row", error.text,
-                           error.position);
-    ott_status status = json_is_object(row) ? json_row_text(row, j->options->text_field, &text)
-                                            : status_fail(OTT_ERR_FORMAT, "is not a JSON object");
+    TRY(data_row_object((text_view){line, bytes}, "row", &row));
+    ott_status status = json_row_text(row, j->options->text_field, &text);
     if (status == OTT_OK)
         status = tokenize_document(j, s, json_string_value(text), (int64_t)json_string_length(text));
     json_decref(row);
