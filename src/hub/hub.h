@@ -24,8 +24,8 @@ typedef struct hub_caller {
 /*
  * Downloads the model's files that Ottava reads, and writes the snapshot's folder to `folder`. The cache is
  * shared with huggingface_hub. revision: branch, tag or commit. weights: false leaves out the weights.
- * prefer_cache: true makes no request if the cache has the model; false looks for a newer commit. A file is in
- * the snapshot only if its size and its checksum (SHA-256, or git's SHA-1 for small files) are right.
+ * prefer_cache: true makes no request if the cache has the model; false looks for a newer commit. A file is
+ * in the snapshot only if its size and its checksum (SHA-256, or git's SHA-1 for small files) are right.
  * Processes that download the same file wait for each other.
  */
 ott_status hub_pull(const hub_caller *caller, const char *name, const char *revision, bool weights,
