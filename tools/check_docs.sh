@@ -27,7 +27,7 @@ fenced || /^    / { next }
 {
     for (rest = $0; match(rest, /\]\([^)]*\)/); rest = substr(rest, RSTART + RLENGTH))
         print "link", FILENAME, substr(rest, RSTART + 2, RLENGTH - 3)
-}' *.md $pages >"${TMPDIR:-/tmp}/check_docs.$$"
+}' README.md CHANGELOG.md CONTRIBUTING.md SECURITY.md $pages >"${TMPDIR:-/tmp}/check_docs.$$"
 trap 'rm -f "${TMPDIR:-/tmp}/check_docs.$$"' EXIT
 
 links=0
