@@ -117,7 +117,7 @@ static int end_code(const training *t) {
 }
 
 static int run_training(training *t, int argc, char **argv) {
-    ott_config *config;
+    ott_config *config = NULL;
     ott_train_options options;
     cli_stop_begin(t->context, CLI_STOP_SAVING);
     ott_status status = open_train_config(t, argc, argv, &config);
