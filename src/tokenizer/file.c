@@ -1,6 +1,6 @@
 /* tokenizer/file: finds a folder's tokenizer file, and reads a tokenizer file of any format. */
 #include "base/file/file.h"
-#include "tokenizer/foreign/foreign.h"
+#include "tokenizer/formats/formats.h"
 
 /* Names of tokenizer files. A folder's first one is used. */
 static const char *const files[] = {"tokenizer.json", "tokenizer.model", "spiece.model",

@@ -5,7 +5,7 @@
 #include "base/text/text.h"
 #include "formats/gguf/gguf_read.h"
 #include "tokenizer/describe.h"
-#include "tokenizer/foreign/foreign.h"
+#include "tokenizer/formats/formats.h"
 #include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
@@ -132,7 +132,7 @@ static ott_status put_token(gguf_reading *r, int64_t id) {
     if (!json_is_string(text) || strlen(json_string_value(text)) != json_string_length(text))
         return status_fail(OTT_ERR_FORMAT, "token %" PRId64 " is not a text without zero bytes", id);
     if (is_padding(r, id)) return OTT_OK;
-    TRY(foreign_add_piece(r->vocab, json_string_value(text), id));
+    TRY(formats_add_piece(r->vocab, json_string_value(text), id));
     if (!special && type != GGUF_TOKEN_USER_DEFINED) return OTT_OK;
     return put(r->added, NULL,
                json_pack("{sI sO sb sb sb sb sb}", "id", (json_int_t)id, "content", text, "single_word", 0,

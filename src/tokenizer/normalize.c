@@ -1,5 +1,5 @@
 /* tokenizer/normalize: Unicode normalization forms, lower case, strip, prepend and replace. */
-#include "tokenizer/foreign/foreign.h"
+#include "tokenizer/formats/formats.h"
 #include <inttypes.h>
 #include <utf8proc.h>
 

@@ -2,7 +2,7 @@
    a leading space, replace spaces with a mark (Metaspace). Each piece passes all steps before the next piece
    (depth first), so pieces are never collected. */
 #include "tokenizer/describe.h"
-#include "tokenizer/foreign/foreign.h"
+#include "tokenizer/formats/formats.h"
 
 /* ---- loading ---- */
 

@@ -1,7 +1,7 @@
 /* tokenizer/tokenizer: opens a tokenizer, and passes a text through its parts. */
 #include "tokenizer/tokenizer.h"
 #include "base/file/file.h"
-#include "tokenizer/foreign/foreign.h"
+#include "tokenizer/formats/formats.h"
 #include "tokenizer/gguf_tokens.h"
 #include <inttypes.h>
 

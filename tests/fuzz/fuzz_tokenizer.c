@@ -1,12 +1,12 @@
 /*
  * tokenizer.json and the files next to it. Input: the files and a text, separated by form feeds (which JSON
- * does not contain). With FOREIGN_NAME the input is a file of this name, and also the text.
+ * does not contain). With TOKENIZER_NAME the input is a file of this name, and also the text.
  */
 #include "fuzz.h"
 #include "tokenizer/tokenizer.h"
 #include <string.h>
 
-#ifndef FOREIGN_NAME
+#ifndef TOKENIZER_NAME
 static const char *const names[] = {"tokenizer.json", "tokenizer_config.json", "special_tokens_map.json",
                                     "generation_config.json"};
 enum { FILES = sizeof names / sizeof *names };
@@ -56,11 +56,11 @@ static void use(mem *account, const tokenizer *t, const char *text, int64_t byte
     encode(account, t, text, bytes);
 }
 
-#ifdef FOREIGN_NAME
+#ifdef TOKENIZER_NAME
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t bytes) {
     mem *account = fuzz_account();
     tokenizer *t;
-    if (tokenizer_open(account, fuzz_file(FOREIGN_NAME, data, bytes), &t) == OTT_OK) {
+    if (tokenizer_open(account, fuzz_file(TOKENIZER_NAME, data, bytes), &t) == OTT_OK) {
         use(account, t, (const char *)data, (int64_t)bytes);
         tokenizer_close(t);
     }

@@ -1,7 +1,7 @@
-/* tokenizer/foreign/sentencepiece: reads SentencePiece's tokenizer.model, a protobuf message ModelProto
+/* tokenizer/formats/sentencepiece: reads SentencePiece's tokenizer.model, a protobuf message ModelProto
    (source: sentencepiece_model.proto). */
 #include "base/little.h"
-#include "tokenizer/foreign/foreign.h"
+#include "tokenizer/formats/formats.h"
 #include <inttypes.h>
 #include <stdlib.h>
 
@@ -11,7 +11,7 @@ typedef struct model_draft {
     tokenizer *t;
     const char *data, *bad; /* the file; the place of the first error */
     const char *error;      /* what is wrong there; NULL: nothing */
-    foreign_piece *pieces;  /* [count] in the order of ids */
+    sentence_piece *pieces; /* [count] in the order of ids */
     int64_t count, capacity;
     uint64_t type, byte_fallback, suffix;
     const char *unk; /* name of the unknown token */
@@ -73,10 +73,10 @@ static ott_status copy_text(tokenizer *t, text_view text, const char **out) {
     return OTT_OK;
 }
 
-static ott_status check_piece(const foreign_piece *p) {
-    if (p->bytes == 0 || p->bytes > FOREIGN_LONGEST || memchr(p->text, 0, (size_t)p->bytes) ||
+static ott_status check_piece(const sentence_piece *p) {
+    if (p->bytes == 0 || p->bytes > MAX_TOKEN_BYTES || memchr(p->text, 0, (size_t)p->bytes) ||
         str_utf8_error(p->text, p->bytes) >= 0)
-        return status_fail(OTT_ERR_FORMAT, "is not a text of 1 to %d bytes in UTF-8", FOREIGN_LONGEST);
+        return status_fail(OTT_ERR_FORMAT, "is not a text of 1 to %d bytes in UTF-8", MAX_TOKEN_BYTES);
     if (p->kind < PIECE_NORMAL || p->kind > PIECE_BYTE || p->kind == PIECE_UNUSED ||
         !(p->score - p->score == 0))
         return status_fail(OTT_ERR_UNSUPPORTED,
@@ -88,8 +88,8 @@ static ott_status check_piece(const foreign_piece *p) {
 static ott_status read_piece(model_draft *d, message m) {
     field f;
     TRY(mem_reserve(d->t->account, MEM_DATA, d->count + 1, "pieces", &d->capacity, &d->pieces));
-    foreign_piece *p = &d->pieces[d->count];
-    *p = (foreign_piece){.text = "", .kind = PIECE_NORMAL};
+    sentence_piece *p = &d->pieces[d->count];
+    *p = (sentence_piece){.text = "", .kind = PIECE_NORMAL};
     while (next_field(&m, &f)) {
         if (f.number == 1 && f.bytes.at) TRY(copy_text(d->t, f.bytes, &p->text));
         if (f.number == 1) p->bytes = f.bytes.bytes;
@@ -159,15 +159,15 @@ static ott_status read_model(model_draft *d, message m) {
 /* ---- the meaning of the model ---- */
 
 static int by_score(const void *a, const void *b) {
-    const foreign_piece *x = *(foreign_piece *const *)a, *y = *(foreign_piece *const *)b;
+    const sentence_piece *x = *(sentence_piece *const *)a, *y = *(sentence_piece *const *)b;
     return (x->score < y->score) - (x->score > y->score);
 }
 
 /* BPE merges two pieces if their text is a normal piece, the one with the highest score first. */
 static ott_status rank_pieces(model_draft *d) {
-    const foreign_piece **order;
+    const sentence_piece **order;
     int32_t *ranks, rank = -1;
-    TRY(foreign_new_ranks(d->t, d->count, &ranks));
+    TRY(formats_new_ranks(d->t, d->count, &ranks));
     TRY(mem_alloc_array(d->t->account, MEM_OTHER, d->count, sizeof *order, "scores of pieces", &order));
     for (int64_t i = 0; i < d->count; i++) order[i] = &d->pieces[i];
     qsort(order, (size_t)d->count, sizeof *order, by_score);
@@ -185,7 +185,7 @@ static bool is_kind(const model_draft *d, const char *name, piece_kind kind) {
 }
 
 /* A merge needs two pieces, so each character of a piece must be a piece, too. */
-static ott_status check_characters(const model_draft *d, const foreign_piece *p) {
+static ott_status check_characters(const model_draft *d, const sentence_piece *p) {
     int bytes;
     for (int64_t i = 0; i < p->bytes && p->kind == PIECE_NORMAL; i += bytes) {
         char one[5] = "";
@@ -201,16 +201,16 @@ static ott_status check_characters(const model_draft *d, const foreign_piece *p)
 static ott_status add_pieces(model_draft *d) {
     tokenizer *t = d->t;
     for (int64_t i = 0; i < d->count; i++) {
-        const foreign_piece *p = &d->pieces[i];
-        TRY(foreign_add_piece(d->vocab, p->text, i));
+        const sentence_piece *p = &d->pieces[i];
+        TRY(formats_add_piece(d->vocab, p->text, i));
         if (p->kind == PIECE_UNKNOWN) d->unk = p->text;
         if (p->kind == PIECE_UNKNOWN || p->kind == PIECE_CONTROL || p->kind == PIECE_USER)
-            TRY(foreign_add_token(d->added, i, p->text, p->kind != PIECE_USER));
+            TRY(formats_add_token(d->added, i, p->text, p->kind != PIECE_USER));
     }
     if (!is_kind(d, t->bos_name, PIECE_CONTROL)) t->bos_name = NULL;
     if (!is_kind(d, t->eos_name, PIECE_CONTROL)) t->eos_name = NULL;
     if (!d->unk) return status_fail(OTT_ERR_FORMAT, "there is no piece of the type UNKNOWN");
-    TRY(foreign_add_config_tokens(t, d->pieces, d->count, d->added));
+    TRY(formats_add_config_tokens(t, d->pieces, d->count, d->added));
     if (d->type == MODEL_UNIGRAM) TRY(unigram_load(t, d->pieces, d->count));
     for (int64_t i = 0; d->type == MODEL_BPE && i < d->count; i++) TRY(check_characters(d, &d->pieces[i]));
     return rank_pieces(d);

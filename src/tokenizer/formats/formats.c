@@ -1,5 +1,5 @@
-/* tokenizer/foreign: functions that several readers use. */
-#include "tokenizer/foreign/foreign.h"
+/* tokenizer/formats: functions that several readers use. */
+#include "tokenizer/formats/formats.h"
 #include <inttypes.h>
 #include <stdlib.h>
 
@@ -7,13 +7,13 @@ static ott_status fail_memory(void) {
     return status_fail(OTT_ERR_MEMORY, "no memory for the tokenizer's tokens");
 }
 
-ott_status foreign_add_token(json_t *list, int64_t id, const char *content, bool special) {
+ott_status formats_add_token(json_t *list, int64_t id, const char *content, bool special) {
     json_t *token = json_pack("{s:I, s:s, s:b, s:b}", "id", (json_int_t)id, "content", content, "special",
                               special, "normalized", !special);
     return token && json_array_append_new(list, token) == 0 ? OTT_OK : fail_memory();
 }
 
-ott_status foreign_add_piece(json_t *vocab, const char *name, int64_t id) {
+ott_status formats_add_piece(json_t *vocab, const char *name, int64_t id) {
     const json_t *before = json_object_get(vocab, name);
     if (before)
         return status_fail(OTT_ERR_FORMAT, "'%s' is a token twice: %" JSON_INTEGER_FORMAT " and %" PRId64,
@@ -21,7 +21,7 @@ ott_status foreign_add_piece(json_t *vocab, const char *name, int64_t id) {
     return json_object_set_new_nocheck(vocab, name, json_integer(id)) == 0 ? OTT_OK : fail_memory();
 }
 
-ott_status foreign_new_ranks(tokenizer *t, int64_t count, int32_t **out) {
+ott_status formats_new_ranks(tokenizer *t, int64_t count, int32_t **out) {
     void *memory;
     TRY(arena_alloc(t->texts, count * (int64_t)sizeof **out, &memory));
     *out = memory;
@@ -31,7 +31,8 @@ ott_status foreign_new_ranks(tokenizer *t, int64_t count, int32_t **out) {
     return OTT_OK;
 }
 
-ott_status foreign_add_config_tokens(tokenizer *t, const foreign_piece *pieces, int64_t count, json_t *list) {
+ott_status formats_add_config_tokens(tokenizer *t, const sentence_piece *pieces, int64_t count,
+                                     json_t *list) {
     json_t *config = NULL, *object;
     const char *key;
     ott_status status = OTT_OK;

@@ -1,7 +1,7 @@
-/* tokenizer/foreign/sentence: SentencePiece's normalizer: replaces the longest text of the charsmap at each
+/* tokenizer/formats/sentence: SentencePiece's normalizer: replaces the longest text of the charsmap at each
    position, keeps user-defined pieces, and removes or marks white space. */
 #include "base/little.h"
-#include "tokenizer/foreign/foreign.h"
+#include "tokenizer/formats/formats.h"
 #include <inttypes.h>
 
 /* ---- the trie ---- */

@@ -1,13 +1,13 @@
-/* tokenizer/foreign/unigram: SentencePiece's unigram model: finds the segmentation of a text into pieces with
+/* tokenizer/formats/unigram: SentencePiece's unigram model: finds the segmentation of a text into pieces with
    the highest sum of scores (Viterbi's algorithm). The sums are float, as in SentencePiece, so that rounding
    and ties give the same ids. */
 #include "base/cancellation.h"
-#include "tokenizer/foreign/foreign.h"
+#include "tokenizer/formats/formats.h"
 #include <float.h>
 
 enum { UNKNOWN_PENALTY = 10, BYTES_BETWEEN_CHECKS = 1 << 16 };
 
-ott_status unigram_load(tokenizer *t, const foreign_piece *pieces, int64_t count) {
+ott_status unigram_load(tokenizer *t, const sentence_piece *pieces, int64_t count) {
     unigram_model *u = &t->unigram;
     float least = FLT_MAX, most = FLT_MIN; /* FLT_MIN as in SentencePiece, though it is above 0 */
     int64_t bytes = 1;
@@ -26,7 +26,7 @@ ott_status unigram_load(tokenizer *t, const foreign_piece *pieces, int64_t count
     u->tree.nodes[0].token = -1;
     /* Files list frequent pieces first. A node's last child is found first, so they are added last. */
     for (int64_t i = count; i-- > 0;) {
-        const foreign_piece *p = &pieces[i];
+        const sentence_piece *p = &pieces[i];
         u->scores[i] = p->kind == PIECE_USER ? (float)((double)((float)p->bytes * most) - 0.1) : p->score;
         if (p->kind == PIECE_NORMAL || p->kind == PIECE_USER)
             TRY(added_tree_add(&u->tree, (text_view){p->text, p->bytes}, (int32_t)i));

@@ -1,13 +1,13 @@
-/* tokenizer/foreign: reads tokenizer files other than tokenizer.json: tiktoken's vocabulary and
+/* tokenizer/formats: reads tokenizer files other than tokenizer.json: tiktoken's vocabulary and
    SentencePiece's model. A reader converts the file to the members of a tokenizer.json, and sets the members
    of `tokenizer` that a tokenizer.json cannot express. */
-#ifndef TOKENIZER_FOREIGN_FOREIGN_H
-#define TOKENIZER_FOREIGN_FOREIGN_H
+#ifndef TOKENIZER_FORMATS_FORMATS_H
+#define TOKENIZER_FORMATS_FORMATS_H
 
 #include "tokenizer/internal.h"
 
 /* Maximum bytes of a token. Limits the time to find all pairs of tokens that make a token. */
-enum { FOREIGN_LONGEST = 1024 };
+enum { MAX_TOKEN_BYTES = 1024 };
 
 /* True if the file begins like a SentencePiece model: a message with a piece. */
 bool sentencepiece_is(const char *data, int64_t bytes);
@@ -28,22 +28,22 @@ typedef enum piece_kind {
 } piece_kind;
 
 /* A piece of a SentencePiece model; its index is its id. */
-typedef struct foreign_piece {
+typedef struct sentence_piece {
     const char *text; /* in the tokenizer's arena */
     int64_t bytes;
     float score;
     piece_kind kind;
-} foreign_piece;
+} sentence_piece;
 
 /* Appends an added token to `list`. A token that is not special is found in normalized text. */
-ott_status foreign_add_token(json_t *list, int64_t id, const char *content, bool special);
+ott_status formats_add_token(json_t *list, int64_t id, const char *content, bool special);
 /* Appends the tokens of added_tokens_decoder in tokenizer_config.json. Skips the tokens that
    pieces[count] already adds. Also reads `legacy`. */
-ott_status foreign_add_config_tokens(tokenizer *t, const foreign_piece *pieces, int64_t count, json_t *list);
+ott_status formats_add_config_tokens(tokenizer *t, const sentence_piece *pieces, int64_t count, json_t *list);
 /* Adds a token to the vocabulary. OTT_ERR_FORMAT if it is there already. */
-ott_status foreign_add_piece(json_t *vocab, const char *name, int64_t id);
+ott_status formats_add_piece(json_t *vocab, const char *name, int64_t id);
 /* Makes the ranks of `count` tokens, all -1. The tokenizer owns them. */
-ott_status foreign_new_ranks(tokenizer *t, int64_t count, int32_t **out);
+ott_status formats_new_ranks(tokenizer *t, int64_t count, int32_t **out);
 
 /* ---- SentencePiece's normalizer (sentence.c) and unigram model (unigram.c) ---- */
 
@@ -52,7 +52,7 @@ ott_status foreign_new_ranks(tokenizer *t, int64_t count, int32_t **out);
 ott_status sentence_normalize(const tokenizer *t, text_view text, bool at_start, int64_t limit, str *out);
 
 /* Makes the tree of the pieces and their scores. */
-ott_status unigram_load(tokenizer *t, const foreign_piece *pieces, int64_t count);
+ott_status unigram_load(tokenizer *t, const sentence_piece *pieces, int64_t count);
 /* Appends the ids of the best segmentation of a normalized text. */
 ott_status unigram_encode(encode_run *run, text_view text);
 void unigram_close(tokenizer *t);

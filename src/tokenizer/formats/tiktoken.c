@@ -1,7 +1,7 @@
-/* tokenizer/foreign/tiktoken: reads tiktoken's vocabulary: on each line a token's bytes in base64, a space,
+/* tokenizer/formats/tiktoken: reads tiktoken's vocabulary: on each line a token's bytes in base64, a space,
    and its rank, which is its id. Two tokens merge if their joined bytes are a token; lower ranks first. */
 #include "tokenizer/describe.h"
-#include "tokenizer/foreign/foreign.h"
+#include "tokenizer/formats/formats.h"
 #include <inttypes.h>
 
 enum { LARGEST_RANK = INT32_MAX / 2 };
@@ -38,11 +38,11 @@ enum { KINDS = sizeof kinds / sizeof *kinds, NAMES = sizeof kinds->names / sizeo
 
 /* ---- the lines ---- */
 
-/* Decodes base64 to out[FOREIGN_LONGEST]. Returns the number of bytes; -1: not base64, empty or too long. */
+/* Decodes base64 to out[MAX_TOKEN_BYTES]. Returns the number of bytes; -1: not base64, empty or too long. */
 static int read_base64(text_view text, unsigned char *out) {
     static const char digits[] = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
     int count = 0;
-    if (text.bytes == 0 || text.bytes % 4 != 0 || text.bytes / 4 * 3 > FOREIGN_LONGEST) return -1;
+    if (text.bytes == 0 || text.bytes % 4 != 0 || text.bytes / 4 * 3 > MAX_TOKEN_BYTES) return -1;
     for (int64_t i = 0; i < text.bytes; i += 4) {
         const char *four = text.at + i;
         int padding = i + 4 < text.bytes ? 0 : (four[3] == '=') + (four[3] == '=' && four[2] == '=');
@@ -60,14 +60,14 @@ static int read_base64(text_view text, unsigned char *out) {
 
 /* Reads "TOKEN RANK" of a line. Ranks ascend, so that no two tokens have the same rank. */
 static ott_status read_token(text_view line, int64_t *rank, json_t *vocab) {
-    unsigned char bytes[FOREIGN_LONGEST];
-    char name[2 * FOREIGN_LONGEST + 3] = "", *to = name;
+    unsigned char bytes[MAX_TOKEN_BYTES];
+    char name[2 * MAX_TOKEN_BYTES + 3] = "", *to = name;
     const char *space = memchr(line.at, ' ', (size_t)line.bytes), *digit, *end = line.at + line.bytes;
     int64_t before = *rank;
     int count = space ? read_base64((text_view){line.at, space - line.at}, bytes) : -1;
     if (count < 0)
         return status_fail(OTT_ERR_FORMAT, "is not a token of 1 to %d bytes in base64, a space and a rank",
-                           FOREIGN_LONGEST);
+                           MAX_TOKEN_BYTES);
     *rank = 0;
     for (digit = space + 1; digit < end && *digit >= '0' && *digit <= '9' && *rank <= LARGEST_RANK; digit++)
         *rank = 10 * *rank + (*digit - '0');
@@ -77,7 +77,7 @@ static ott_status read_token(text_view line, int64_t *rank, json_t *vocab) {
                            LARGEST_RANK);
     for (int i = 0; i < count; i++) to += tokenizer_byte_name(bytes[i], to);
     *to = '\0';
-    return foreign_add_piece(vocab, name, *rank);
+    return formats_add_piece(vocab, name, *rank);
 }
 
 /* Reads all lines. *count: the largest rank + 1. */
@@ -112,7 +112,7 @@ static ott_status add_special(int kind, int64_t first, json_t *added) {
     for (int i = 0, unnamed = 0; i < kinds[kind].special; i++) {
         const char *name = i < NAMES ? kinds[kind].names[i] : NULL;
         if (!name) snprintf(reserved, sizeof reserved, "<|%s_%d|>", kinds[kind].reserved, unnamed++);
-        TRY(foreign_add_token(added, first + i, name ? name : reserved, true));
+        TRY(formats_add_token(added, first + i, name ? name : reserved, true));
     }
     return OTT_OK;
 }
@@ -122,12 +122,12 @@ static ott_status describe(tokenizer *t, const json_t *vocab, int64_t count, jso
     const char *name;
     json_t *rank;
     TRY(find_kind(t, count, kind));
-    TRY(foreign_new_ranks(t, count, &ranks));
+    TRY(formats_new_ranks(t, count, &ranks));
     json_object_foreach((json_t *)vocab, name, rank) ranks[json_integer_value(rank)] =
         (int32_t)json_integer_value(rank);
     t->bos_name = kinds[*kind].bos;
     t->eos_name = kinds[*kind].eos;
-    TRY(foreign_add_config_tokens(t, NULL, 0, added));
+    TRY(formats_add_config_tokens(t, NULL, 0, added));
     return json_array_size(added) > 0 ? OTT_OK : add_special(*kind, count, added);
 }
 
