@@ -369,13 +369,13 @@ bool shards_are_gguf(const shards *s) {
 
 /* Decodes the blocks that contain elements [first, first + count). */
 static ott_status read_packed(shards *s, const shard_tensor *t, int64_t first, int64_t count, float *out) {
-    enum { BLOCKS = 64 };
     const gguf_format *f = t->entry->packed;
-    uint8_t piece[BLOCKS * GGUF_BLOCK_BYTES_MOST];
+    uint8_t piece[64 * GGUF_BLOCK_BYTES_MOST];
     float values[GGUF_BLOCK_MOST];
     int64_t last = first + count, end = (last + f->elements - 1) / f->elements;
+    int64_t most = (int64_t)sizeof piece / f->bytes;
     for (int64_t at = first / f->elements, blocks; at < end; at += blocks) {
-        blocks = end - at < BLOCKS ? end - at : BLOCKS;
+        blocks = end - at < most ? end - at : most;
         TRY(shards_read(s, t, at * f->bytes, blocks * f->bytes, piece));
         for (int64_t i = 0; i < blocks; i++) {
             int64_t begin = (at + i) * f->elements, from = begin > first ? begin : first,
