@@ -46,15 +46,17 @@ static ott_status copy_tokenizer_folder(mem *account, const char *from, const ch
     return OTT_OK;
 }
 
-/* A tokenizer.json, *.model or *.tiktoken is copied with its companion files; another file is copied alone,
-   as tokenizer.json. */
+/* A file with one of the names in `files` is copied with its companion files. A file with another name is
+   copied alone, under the usual name of its format. */
 static ott_status copy_tokenizer_file(mem *account, const char *path, const char *folder, int64_t *copied) {
     char from[PATH_MAX];
-    static const char *const usual[] = {MAIN_FILE, ".model", ".tiktoken", NULL};
-    const char *slash = strrchr(path, '/');
-    if (!str_ends_with_any(path, usual)) return copy_one_file(account, path, folder, MAIN_FILE, copied);
+    const char *slash = strrchr(path, '/'), *name = slash ? slash + 1 : path;
     snprintf(from, sizeof from, "%.*s", slash ? (int)(slash - path) + 1 : 1, slash ? path : ".");
-    return copy_tokenizer_folder(account, from, folder, copied);
+    for (size_t i = 0; i < sizeof files / sizeof *files; i++)
+        if (strcmp(name, files[i]) == 0) return copy_tokenizer_folder(account, from, folder, copied);
+    bool is_sentence = str_ends_with(name, ".model"), is_tiktoken = str_ends_with(name, ".tiktoken");
+    const char *usual = is_sentence ? "tokenizer.model" : is_tiktoken ? "qwen.tiktoken" : MAIN_FILE;
+    return copy_one_file(account, path, folder, usual, copied);
 }
 
 ott_status export_tokenizer(mem *account, const config *cfg, const char *from, const char *folder,
