@@ -52,7 +52,7 @@ typedef struct corpus_job {
     token_writer *writer;
     char *text;             /* [capacity]: text that is read but not yet written as tokens */
     int64_t held, capacity; /* held: bytes used in `text` */
-    int64_t read_bytes;     /* bytes of the file read so far */
+    int64_t read_bytes;     /* bytes of text read so far */
     document *documents;
     int64_t count, documents_capacity;
     int64_t before; /* number of lines or documents in earlier rounds */
@@ -192,11 +192,12 @@ static void log_counts(const corpus_job *j) {
 
 /* Allocates the buffer. Enlarges it if an incomplete document fills it, so that more text can be read. */
 static ott_status grow_text(corpus_job *j) {
-    int64_t first = j->separator_bytes > 0 || !text_file_is_plain(j->file) ? ROUND * j->threads
-                                                                           : TOKENIZE_DOCUMENT_LIMIT + 1;
-    int64_t capacity = j->capacity ? j->capacity : first,
-            left = text_file_size(j->file) - text_file_used(j->file);
-    if (text_file_is_plain(j->file) && capacity > j->held + left) capacity = j->held + left + 1;
+    const bool plain = text_file_is_plain(j->file);
+    int64_t left =
+        text_file_size(j->file) - text_file_used(j->file); /* bytes of text, if the file is plain */
+    int64_t first = plain && j->separator_bytes == 0 ? TOKENIZE_DOCUMENT_LIMIT + 1 : ROUND * j->threads;
+    int64_t capacity = j->capacity ? j->capacity : first;
+    if (plain && capacity > j->held + left) capacity = j->held + left + 1;
     while (capacity <= j->held) capacity *= 2;
     if (j->held > TOKENIZE_DOCUMENT_LIMIT)
         return status_fail(OTT_ERR_UNSUPPORTED,

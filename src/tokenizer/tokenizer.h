@@ -29,8 +29,8 @@ void tokenizer_close(tokenizer *t); /* does nothing for NULL */
 /* Finds the folder's tokenizer file: tokenizer.json, or else tokenizer.model, spiece.model,
    sentencepiece.bpe.model or qwen.tiktoken. Returns false if there is none. */
 bool tokenizer_file_in(const char *folder, char path[PATH_MAX]);
-/* Fails with OTT_ERR_NOT_FOUND: `folder` has no tokenizer file. The message also says how to convert a
-   vocab.json. */
+/* Returns OTT_ERR_NOT_FOUND, for a folder without a tokenizer file or a GGUF file without a tokenizer. If the
+   folder has vocab.json and merges.txt, the message contains a command that converts them. */
 ott_status tokenizer_fail_absent(const char *folder);
 
 const char *tokenizer_path(const tokenizer *t); /* path of its file */
