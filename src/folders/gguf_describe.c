@@ -29,9 +29,9 @@ static bool is_gemma(const gguf_arch *a) {
     return a->family == FAMILY_GEMMA2 || a->family == FAMILY_GEMMA3;
 }
 
-/* True if q k^T has llama.cpp's scale: 1 / sqrt(head_dim), or 1 / sqrt(dim / heads) in the largest Gemmas. */
+/* True if q k^T has llama.cpp's scale for Gemma (gguf_arch.largest_layers). */
 static bool scales_as_gemma(const model_options *o, const gguf_arch *a) {
-    bool largest = o->layers == (a->family == FAMILY_GEMMA2 ? 46 : 62);
+    bool largest = o->layers == a->largest_layers;
     double rule = 1 / sqrt((double)(largest ? o->dim / o->heads : o->head_dim));
     return o->attention_multiplier == 0 || fabs((double)o->attention_multiplier / rule - 1) < 1e-6;
 }

@@ -19,6 +19,9 @@ typedef struct gguf_arch {
     bool biases; /* llama.cpp supports biases of attention output and MLP, even if the family has none */
     bool has_rope_factors; /* llama.cpp reads rope frequency factors from a tensor (Llama 3 scaling) */
     bool longrope;         /* llama.cpp supports longrope */
+    /* Gemma: llama.cpp divides q k^T by sqrt(dim / heads) in models with this number of layers, which are the
+       family's largest, and by sqrt(head_dim) in others */
+    int largest_layers;
 } gguf_arch;
 
 /* Row `index` of the table; NULL after the last one. Several families may share a name. */

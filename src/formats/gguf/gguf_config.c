@@ -124,11 +124,11 @@ static bool has_tensor(const gguf_converter *c, const char *name) {
 
 /* ---- shape and features ---- */
 
-/* llama.cpp's scale of q k^T in Gemma: 1 / sqrt(head_dim), or 1 / sqrt(dim / heads) in the largest models. */
+/* Gemma's query_pre_attn_scalar: q k^T is divided by its square root (gguf_arch.largest_layers). */
 static int64_t attention_divisor(const gguf_converter *c) {
     int64_t heads = get_count(c, "attention.head_count", 0);
     int64_t width = heads > 0 ? get_count(c, "embedding_length", 0) / heads : 0;
-    bool largest = get_count(c, "block_count", 0) == (c->arch->family == FAMILY_GEMMA2 ? 46 : 62);
+    bool largest = get_count(c, "block_count", 0) == c->arch->largest_layers;
     return largest ? width : get_count(c, "attention.key_length", width);
 }
 

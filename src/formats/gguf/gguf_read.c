@@ -15,8 +15,8 @@ enum {
     MOST_TEXT = 1 << 24,
     MOST_NAME = 127,
     MOST_ALIGNMENT = 1 << 20,
-    LEAST_PAIR = 13, /* bytes of the smallest metadata pair, and of the smallest tensor description */
-    LEAST_TENSOR = 32
+    LEAST_PAIR = 13,  /* bytes of the smallest metadata pair */
+    LEAST_TENSOR = 32 /* bytes of the smallest tensor description */
 };
 
 /* Bytes of a value; for texts and lists, of the smallest one. */
