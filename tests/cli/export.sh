@@ -138,6 +138,11 @@ holds "tokenizer.json is equal" cmp own/tokenizer.json with/tokenizer.json
 holds "tokenizer_config.json is equal" cmp own/tokenizer_config.json with/tokenizer_config.json
 holds "no other file is copied" sh -c '! ls with/notes.txt 2>/dev/null'
 works "--from= copies no tokenizer" "Copied: nothing" export kept --out=none --from=
+mkdir named && cp own/tokenizer.json named/mine.json && printf '{}' >named/tokenizer.json
+works "prepare a run with a tokenizer file of another name" "Training complete" train $run --run.dir=mine \
+    --data.tokenizer_path=named/mine.json
+works "export it" "the run's tokenizer" export mine --out=with-mine
+holds "the named file is the tokenizer.json" cmp named/mine.json with-mine/tokenizer.json
 mv own away
 fails "the tokenizer's folder is missing" 2 "data.tokenizer_path of the run|--from|own: cannot open" \
     export kept --out=gone
