@@ -1,6 +1,7 @@
 #!/bin/sh
-# Checks the pages of docs/ and of the root folder: relative links name existing files and headings; each page of docs/
-# is of one kind, its first paragraph is a question, and docs/index.md and mkdocs.yml list it. Builds no site.
+# Checks the pages of docs/ and of the root folder: relative links name existing files and headings; each page
+# of docs/ is of one kind, its first paragraph is a question, and docs/index.md and mkdocs.yml list it. Builds
+# no site.
 set -eu
 cd "$(dirname "$0")/.."
 failed=0
