@@ -72,7 +72,9 @@ static int inspect_gpus(plugin_finding report, void *user) {
     cudaError_t error = cudaGetDeviceCount(&count);
     if (error != cudaSuccess || count == 0)
         report(user, false, "GPU", error == cudaSuccess ? "there is none" : cudaGetErrorString(error),
-               "nvidia-smi must list one; CUDA_VISIBLE_DEVICES hides the GPUs that it does not name");
+               error == cudaErrorInsufficientDriver
+                   ? "see the driver above"
+                   : "nvidia-smi must list one; CUDA_VISIBLE_DEVICES hides the GPUs that it does not name");
     for (int i = 0; i < count; i++) inspect_gpu(i, report, user);
     return count;
 }
