@@ -347,6 +347,7 @@ stage_products() {
 
 stage_accumulation() {
     local recipe fast seconds ratios='' file=$out/accumulation.toml
+    need tensorwise
     for recipe in $(usable $recipes); do
         seconds=
         for fast in true false; do
