@@ -6,7 +6,8 @@
 #   make demo       trains on real text in bf16 and in fp8 and compares (TEXT=file: on your own text)
 #   make docs       builds a site of the documentation, with a search, in build/site (needs Python)
 #   make bench      measures the speed of the kernels
-#   make cuda       the CUDA backend, and its tests on the CPU (needs the CUDA toolkit)
+#   make cuda       the CUDA backend (needs the CUDA toolkit)
+#   make cuda-tests the CUDA backend, and its tests on the CPU
 #   make install    into PREFIX (/usr/local), below DESTDIR if given
 #   make uninstall  removes the files of `make install`, with the same PREFIX and DESTDIR
 #   make deb        Debian packages, in build/package
@@ -26,7 +27,7 @@ compile = cmake --build --preset release --parallel $(JOBS)
 # The installed files, one a line.
 installed = build/release/installed$(subst /,-,$(abspath $(PREFIX))).txt
 
-.PHONY: build test demo cuda docs bench install uninstall deb package format clean
+.PHONY: build test demo cuda cuda-tests docs bench install uninstall deb package format clean
 
 build:
 	@$(SETUP) build
@@ -45,9 +46,14 @@ demo:
 	$(configure) -DOTTAVA_TESTS=OFF && $(compile) && tools/demo.sh
 
 cuda:
+	@$(SETUP) build
+	cmake --preset cuda -DOTTAVA_TESTS=OFF
+	cmake --build --preset cuda --parallel $(JOBS)
+
+cuda-tests:
 	@$(SETUP) build test
 	cmake --preset cuda
-	cmake --build --preset cuda --parallel $(JOBS)
+	cmake --build --preset cuda --target cuda_tests --parallel $(JOBS)
 	ctest --preset cuda --parallel $(JOBS)
 
 docs:

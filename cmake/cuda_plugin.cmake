@@ -1,7 +1,10 @@
 # libottava_cuda.so, the CUDA backend as a plugin (src/cuda), with the CUDA runtime linked in; it needs
-# cuBLASLt. Built if nvcc was found. The target `cuda` builds it and its tests on the CPU
+# cuBLASLt. Built if nvcc was found. The target `cuda` builds it, and `cuda_tests` its tests on the CPU
 # (tests/cuda/device.cmake).
 add_custom_target(cuda)
+add_custom_target(cuda_tests)
+add_dependencies(cuda ottava_cli)
+add_dependencies(cuda_tests cuda)
 if(OTTAVA_NVCC)
   file(GLOB cuda_sources CONFIGURE_DEPENDS src/cuda/*.c src/cuda/*/*.c src/cuda/*/*.cu)
   add_library(ottava_plugin SHARED ${cuda_sources})
@@ -21,7 +24,9 @@ if(OTTAVA_NVCC)
   set_target_properties(ottava_plugin PROPERTIES LINKER_LANGUAGE C)
   add_dependencies(cuda ottava_plugin)
   # The plugin is installed to lib, where the program searches it, whatever GNUInstallDirs calls this folder.
-  # RUNPATH has the folder of this machine's cuBLASLt.
-  set_target_properties(ottava_plugin PROPERTIES BUILD_WITH_INSTALL_RPATH ON INSTALL_RPATH_USE_LINK_PATH ON)
+  # RUNPATH has the folders of this machine's Python packages, and of its cuBLASLt.
+  list(TRANSFORM OTTAVA_CUDA_FOLDERS APPEND /lib OUTPUT_VARIABLE folders)
+  set_target_properties(ottava_plugin PROPERTIES BUILD_WITH_INSTALL_RPATH ON INSTALL_RPATH_USE_LINK_PATH ON
+      INSTALL_RPATH "${folders}")
   install(TARGETS ottava_plugin LIBRARY DESTINATION lib COMPONENT cuda OPTIONAL)
 endif()

@@ -3,11 +3,13 @@
 # tools/gpu_check.sh --list
 # tools/gpu_check.sh --bundle=FOLDER
 #
-# Checks and measures a machine with a GPU. Needs the driver, CUDA 13 with cuBLASLt and cuDNN, and the
-# packages of tools/setup.sh. Each stage has a time limit, and runs even if others failed. A table comes last;
-# the exit status is 0 if all stages that ran passed. Groups of stages take less than 9.5 minutes each and can
-# be run one by one. OUT gets results.jsonl (one measurement a line, appended), log.txt, and the files of
-# stages.
+# Checks and measures a machine with a GPU. Needs the driver, CUDA 13 with cuBLASLt, and cuDNN. Installs the
+# packages of tools/setup.sh (SETUP=: skips this). Searches NVIDIA's libraries in LD_LIBRARY_PATH, then in the
+# Python environment, then in the toolkit.
+#
+# Each stage has a time limit, and runs even if others failed. A table comes last; the exit status is 0 if all
+# stages that ran passed. Groups of stages take less than 9.5 minutes each and can be run one by one. OUT gets
+# results.jsonl (one measurement a line, appended), log.txt, and the files of stages.
 #
 # --bundle builds on a machine with a toolkit and no GPU, and copies the programs into FOLDER. --bundled runs
 # them on a machine without compilers and packages. --emulated rehearses the stages on the tests' emulated
@@ -21,10 +23,11 @@ recipes='tensorwise rowwise delayed'
 parity_recipes="bf16 $recipes block" parity_steps=20 ceiling=8192,8192,8192 copy=16384,16384,16384 op=
 shapes='8192,4096,4096 8192,14336,4096' kernels='quantize norm optimizer attention' \
     product_recipes="bf16 $recipes block"
+repeated='--model.dim=512 --model.n_heads=8 --model.n_kv_heads=2 --train.seq_len=512 --train.batch_size=4'
 rehearse() {
     recipes=tensorwise parity_recipes="bf16 tensorwise" parity_steps=3 ceiling=32,32,32 copy=32,32,32 op=add
     shapes=16,64,16 kernels='quantize norm' product_recipes=tensorwise
-    tiny=--repeats=1
+    tiny=--repeats=1 repeated=
 }
 tiny=
 
@@ -35,31 +38,35 @@ write_tiny() {
     printf '[train]\nseq_len = 32\nbatch_size = 1\n'
 }
 
-# The stages: name, group, time limit in seconds, purpose.
+# The stages: name, group, time limit in seconds, purpose. The limits are for 4 cores, which draw the weights
+# of 8B in about a minute (220 s on one core).
 stages() {
     cat <<'STAGES'
 environment      1  30 the machine, its driver and libraries
-build            1 400 the plugin, the program and the tests build
-doctor           1  20 nothing that a GPU needs is missing
-ceilings         1  40 copies, and products of 8192 x 8192 x 8192
+build            1 540 the plugin, the program and the tests build
+doctor           2  30 nothing that a GPU needs is missing
+ceilings         2  60 copies, and products of 8192 x 8192 x 8192
 ops              2 260 every operation on the GPU against the reference: bits, or within 1%
-parity           2 200 a small model's losses on the GPU and on the CPU
-graphs           2 100 losses of steps that are recorded as CUDA graphs and replayed
+parity           2 120 a small model's losses on the GPU and on the CPU
+graphs           2  90 losses of steps that are recorded as CUDA graphs and replayed
+repeat           8  60 three steps, twice: the same bits
+two_ranks        8  80 losses of two ranks on two GPUs and on the CPU
 products         3 300 products and attention of every configuration: what cuBLASLt refuses, times
+accumulation     3 100 products of 8B with fast and with full accumulation
 kernels          3 150 casts, norms, SwiGLU, optimizer, attention, of the copy bandwidth
 memcheck         4 180 compute-sanitizer: memory
 racecheck        4 180 compute-sanitizer: races in shared memory
 synccheck        4 180 compute-sanitizer: barriers
-step_1b          5 400 training steps of 1B in bf16 and FP8, in turns
-step_8b_bf16     6 180 training steps of 8B, 8192 tokens
-step_8b_tensorwise 6 180 the same in FP8
-step_8b_rowwise  6 180 the same
-step_8b_delayed  7 180 the same
-tensor_core      7  60 what the tensor cores compute, against src/fp8/tensorcore.c
-fp8_bits         7  30 what cuBLASLt computes along K, against the same
-torch_gemm       7 120 PyTorch's products
-torch_1b         8 420 PyTorch's training step of 1B, and torchao's FP8
-torch_8b         9 560 the same of 8B
+step_1b          5 480 training steps of 1B in bf16 and FP8, in turns
+step_8b_bf16     6 270 training steps of 8B, 8192 tokens
+step_8b_tensorwise 6 270 the same in FP8
+step_8b_rowwise  7 270 the same
+step_8b_delayed  7 270 the same
+tensor_core      8  60 what the tensor cores compute, against src/fp8/tensorcore.c
+fp8_bits         8  30 what cuBLASLt computes along K, against the same
+torch_gemm       8 120 PyTorch's products
+torch_1b         9 420 PyTorch's training step of 1B, and torchao's FP8
+torch_8b        10 560 the same of 8B
 STAGES
 }
 
@@ -100,7 +107,7 @@ print(";".join(sorted({f for pattern in folders for f in glob.glob(pattern)})))
 PYTHON
 )
 own_libraries=${bundled:+$bundled/lib}
-for folder in "$CUDA_HOME" ${python_folders//;/ }; do
+for folder in ${python_folders//;/ } "$CUDA_HOME"; do
     for lib in "$folder/lib64" "$folder/lib"; do
         [ -d "$lib" ] && own_libraries=${own_libraries:+$own_libraries:}$lib
     done
@@ -117,7 +124,30 @@ fi
 # ours COMMAND...: runs a program of this project with NVIDIA's libraries. (PyTorch has copies of these
 # libraries.)
 ours() {
-    LD_LIBRARY_PATH=$own_libraries${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH} "$@"
+    LD_LIBRARY_PATH=${LD_LIBRARY_PATH:+$LD_LIBRARY_PATH:}$own_libraries "$@"
+}
+
+# found PART: prints what `ottava doctor` found of a part, for example of cuda:0.
+found() {
+    ours "$program" doctor 2>/dev/null | sed -n "s/^[a-z]*  *$1  *//p" | head -n 1
+}
+
+# usable RECIPE...: prints the recipes that the GPU's tensor cores support.
+usable() {
+    local recipe gpu
+    gpu=$(found cuda:0)
+    for recipe; do
+        case "$gpu," in
+        *'; recipes: '*" $recipe,"*) echo "$recipe" ;;
+        *'; recipes: '*) echo "this GPU has no $recipe" >&2 ;;
+        *) echo "$recipe" ;;
+        esac
+    done
+}
+
+# need RECIPE: skips a stage whose recipe the GPU does not have.
+need() {
+    [ -n "$(usable "$1")" ] || skip "this GPU has no $1"
 }
 
 # note TEXT: sets the text of this stage in the table.
@@ -175,7 +205,8 @@ stage_environment() {
 compile() {
     local generator=
     [ -d "$build" ] || ! command -v ninja >/dev/null || generator=-GNinja
-    cmake $generator --preset cuda -B "$build" -DOTTAVA_CUDA_HINTS="$python_folders" &&
+    ${SETUP:-tools/setup.sh} build test &&
+        cmake $generator --preset cuda -B "$build" -DOTTAVA_CUDA_HINTS="$python_folders" &&
         cmake --build "$build" --parallel "$(nproc)" --target ottava_plugin ottava_cli backend_test_ops &&
         cmake $generator -S bench/gpu -B "$probes" -DOTTAVA_CUDA_HINTS="$python_folders" &&
         cmake --build "$probes" --parallel "$(nproc)" --target tensor_core fp8_bits
@@ -188,6 +219,7 @@ stage_build() {
 
 # With --emulated the stage does not check the machine.
 stage_doctor() {
+    note "cuDNN $(found cuDNN)"
     ours "$program" doctor || [ -n "$emulated" ]
 }
 
@@ -211,23 +243,28 @@ losses() {
     local device=$1 folder=$2
     shift 2
     rm -rf "$folder"
-    ours "$program" train --data.format=synthetic --model.dim=64 --model.n_layers=2 --model.n_heads=2 \
-        --model.vocab_size=256 --model.ffn_hidden_dim=192 --train.seq_len=64 --train.batch_size=2 \
+    ours ${launch:-} "$program" train --data.format=synthetic --model.dim=64 --model.n_layers=2 \
+        --model.n_heads=2 --model.vocab_size=256 --model.ffn_hidden_dim=192 --train.seq_len=64 --train.batch_size=2 \
         --train.max_steps=$parity_steps --scheduler.warmup_steps=1 --run.dir="$folder" \
         --train.device="$device" "$@" >&2 &&
         grep -o '"loss":[-+.0-9e]*' "$folder/metrics.jsonl" | cut -d : -f 2
 }
 
+# compare ARGUMENT...: prints the largest relative difference of the losses on the CPU and on the GPU.
+compare() {
+    losses cpu "$out/run_cpu" "$@" >"$out/losses_cpu.txt" &&
+        losses cuda "$out/run_cuda" "$@" >"$out/losses_cuda.txt" || return 1
+    paste "$out/losses_cpu.txt" "$out/losses_cuda.txt" |
+        awk 'NF != 2 || $1 <= 0 { bad = 1 } { d = ($1 - $2) / $1; if (d < 0) d = -d;
+            if (d > far) far = d } END { print bad || !NR ? 1 : far + 0 }'
+}
+
 stage_parity() {
     local recipe arguments far worst=0
-    for recipe in $parity_recipes; do
+    for recipe in $(usable $parity_recipes); do
         arguments="--train.mixed_precision=fp8 --float8.recipe_name=$recipe"
         [ $recipe != bf16 ] || arguments=--train.mixed_precision=bf16
-        losses cpu "$out/run_cpu" $arguments >"$out/losses_cpu.txt" && losses cuda "$out/run_cuda" \
-            $arguments >"$out/losses_cuda.txt" || return 1
-        far=$(paste "$out/losses_cpu.txt" "$out/losses_cuda.txt" |
-            awk 'NF != 2 || $1 <= 0 { bad = 1 } { d = ($1 - $2) / $1; if (d < 0) d = -d;
-                if (d > far) far = d } END { print bad || !NR ? 1 : far + 0 }')
+        far=$(compare $arguments) || return 1
         echo "{\"recipe\":\"$recipe\",\"largest_difference\":$far}" | record parity
         worst=$(echo "$far $worst" | awk '{ print ($1 > $2 ? $1 : $2) }')
     done
@@ -238,9 +275,35 @@ stage_parity() {
 # Losses with and without CUDA graphs must have the same digits.
 stage_graphs() {
     local fp8='--train.mixed_precision=fp8 --float8.recipe_name=delayed'
+    need delayed
     losses cuda "$out/run_cuda" $fp8 >"$out/losses_cuda.txt" &&
         losses cuda "$out/run_graphs" $fp8 --train.compile_mode=reduce-overhead >"$out/losses_graphs.txt" &&
         cmp "$out/losses_cuda.txt" "$out/losses_graphs.txt" && note "equal to losses without graphs"
+}
+
+# Two equal runs must have the same losses, weights and moments.
+stage_repeat() {
+    local run file fp8='--train.mixed_precision=fp8 --float8.recipe_name=tensorwise'
+    need tensorwise
+    for run in first second; do
+        losses cuda "$out/run_$run" $fp8 $repeated --train.max_steps=3 >"$out/losses_$run.txt" || return 1
+    done
+    cmp "$out/losses_first.txt" "$out/losses_second.txt" || return 1
+    for file in model optimizer; do
+        cmp "$out"/run_{first,second}/checkpoints/step-3/$file.safetensors || return 1
+    done
+    note "the same bits"
+}
+
+stage_two_ranks() {
+    local far launch='mpirun -np 2 --bind-to none --oversubscribe'
+    export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1
+    [ -z "$emulated" ] || export CUDART_DEVICES=2
+    [ -n "$(found cuda:1)" ] || skip "one GPU"
+    command -v mpirun >/dev/null || skip "no mpirun"
+    far=$(compare --train.mixed_precision=bf16 --distributed.dp_shard=2) || return 1
+    note "losses differ by at most $far"
+    awk -v far="$far" 'BEGIN { exit !(far < 0.01) }'
 }
 
 # Model sizes for benchmarks: the sizes of Hugging Face folders with head_dim 128.
@@ -270,7 +333,7 @@ stage_products() {
     write_models
     [ -z "$emulated" ] || files=$out/tiny.toml
     for file in $files; do
-        for recipe in $product_recipes; do
+        for recipe in $(usable $product_recipes); do
             arguments="--precision=fp8 --recipe=$recipe"
             [ $recipe != bf16 ] || arguments=--precision=bf16
             bench products "\"file\":\"$(basename "$file")\",\"recipe\":\"$recipe\"" products "$file" \
@@ -280,6 +343,26 @@ stage_products() {
     cat "$out/products.txt"
     note "$(grep -c 'cuBLASLt has no product' "$out/products.txt") products refused by cuBLASLt"
     ! grep -q 'cuBLASLt has no product' "$out/products.txt" && [ $failed = 0 ]
+}
+
+stage_accumulation() {
+    local recipe fast seconds ratios='' file=$out/accumulation.toml
+    need tensorwise
+    for recipe in $(usable $recipes); do
+        seconds=
+        for fast in true false; do
+            if [ -n "$emulated" ]; then write_tiny; else
+                printf '[model]\npreset = "8B"\n[train]\nbatch_size = 1\nseq_len = 8192\n'
+            fi >"$file"
+            printf '[float8]\n' >>"$file"
+            printf 'fast_accum_%s = "%s"\n' output $fast grad_input $fast grad_weight $fast >>"$file"
+            bench accumulation "\"recipe\":\"$recipe\",\"fast\":$fast" products "$file" --precision=fp8 \
+                --recipe="$recipe" --repeats=3 || return 1
+            seconds+=" $(grep -o '"step":{.*' "$out/bench.json" | member seconds)"
+        done
+        ratios+=$(echo "$recipe$seconds" | awk '{ printf "%s %.2fx, ", $1, $3 / $2 }')
+    done
+    note "fast against full: ${ratios%, }"
 }
 
 stage_kernels() {
@@ -318,23 +401,31 @@ stage_step_1b() {
     printf '[model]\npreset = "1B"\n[train]\nbatch_size = 4\nseq_len = 2048\nloss_fn = '\
 '"chunked_cross_entropy"\nce_chunk_size = 2048\n[float8]\nfilter_fqns = ["output"]\n' >"$file"
     [ -z "$emulated" ] || file=$out/tiny.toml
-    for recipe in $recipes; do
+    need tensorwise
+    for recipe in $(usable $recipes); do
         bench step_1b "\"recipe\":\"$recipe\"" step "$file" --recipe="$recipe" $tiny || return 1
         ratios+="$recipe $(grep -o '"fp8":{"tokens.*' "$out/bench.json" | member ratio_to_bf16)x, "
     done
     note "$(step_note bf16); ${ratios%, }"
 }
 
+# Prints the memory of the GPU, or of the MIG instance, in GiB. (nvidia-smi prints the memory of the GPU.)
+memory() {
+    found cuda:0 | sed -E 's/.*, ([0-9]+)\.[0-9] GiB.*/\1/'
+}
+
 # Parameters, gradients and moments in bf16: 8 bytes a parameter. If memory is small, backward recomputes
 # activations. The head is in bf16, as in torch_step.py.
 step_8b() {
     local file=$out/8b.toml memory
-    memory=$(nvidia-smi --query-gpu=memory.total --format=csv,noheader,nounits 2>/dev/null | head -n 1)
+    need "$1"
+    memory=$(memory)
+    [ -n "$emulated" ] || [ "${memory:-0}" -ge 75 ] || skip "8B needs 75 GiB"
     {
         printf '[model]\npreset = "8B"\n[train]\nbatch_size = 1\nseq_len = 8192\nloss_fn = '\
 '"chunked_cross_entropy"\nce_chunk_size = 2048\n'
         printf 'master_dtype = "bf16"\ngrad_dtype = "bf16"\n'
-        [ "${memory:-0}" -gt 110000 ] 2>/dev/null || printf 'activation_checkpointing = "full"\n'
+        [ "${memory:-0}" -gt 107 ] || printf 'activation_checkpointing = "full"\n'
         printf '[optimizer]\nstate_dtype = "bf16"\n'
         printf '[float8]\nfilter_fqns = ["output"]\n'
     } >"$file"
@@ -351,6 +442,7 @@ stage_step_8b_delayed() { step_8b delayed; }
 
 probe() {
     [ -z "$emulated" ] || skip "its own tests are gpu.*"
+    case $(found cuda:0) in *'compute capability 9.0'*) ;; *) skip "for Hopper only" ;; esac
     ours "$1" --out "$out/results.jsonl"
 }
 stage_tensor_core() { probe "$tensor_core"; }
@@ -367,10 +459,9 @@ stage_torch_gemm() { torch torch_gemm.py --seconds 110; }
 stage_torch_1b() { torch torch_step.py --preset 1b --state fp32 --batch 4 --seq-len 2048 --seconds 400; }
 stage_torch_8b() {
     local checkpoint=
-    # parameters, gradients and moments need 64 GB; if the GPU has less than 110 GB, activations are
+    # parameters, gradients and moments need 60 GiB; if the GPU has at most 107 GiB, activations are
     # recomputed
-    [ "$(nvidia-smi --query-gpu=memory.total --format=csv,noheader,nounits 2>/dev/null || echo 0)" -gt \
-        110000 ] 2>/dev/null || checkpoint=--checkpoint
+    [ "$(memory)" -gt 107 ] 2>/dev/null || checkpoint=--checkpoint
     torch torch_step.py --preset 8b --state bf16 --batch 1 --seq-len 8192 --seconds 540 $checkpoint
 }
 
@@ -380,9 +471,11 @@ if [ -n "$bundle" ]; then
     compile || exit 1
     mkdir -p "$bundle/lib"
     cp "$program" "$build/libottava_cuda.so" "$ops" "$tensor_core" "$fp8_bits" "$bundle" || exit 1
+    [ ! -f "$build/libottava_mpi.so" ] || cp "$build/libottava_mpi.so" "$bundle"
     # Copies all libraries except the C library and NVIDIA's, which the other machine must have.
     ldd "$program" "$ops" | awk '$2 == "=>" && $3 ~ /^\// { print $3 }' | sort -u |
-        grep -vE '/(ld-|libc\.|libm\.|libdl|libpthread|librt|libcu|libnv)' | xargs -r cp -Lt "$bundle/lib"
+        grep -vE '/(ld-|libc\.|libm\.|libdl|libpthread|librt|libcuda|libcublas|libnv)' |
+        xargs -r cp -Lt "$bundle/lib"
     echo "$bundle: copy the source tree and this folder to the other machine, and run there: \
 tools/gpu_check.sh OUT --bundled=$(basename "$bundle")"
     exit

@@ -113,6 +113,14 @@ packages hold, then add SETUP=: to the make command:" >&2
     exit 1
 fi
 
+# Ubuntu 22.04 has CMake 3.22.
+check_cmake() {
+    case " $(echo $wanted) " in *' cmake '*) ;; *) return ;; esac
+    version=$(cmake --version | awk 'NR == 1 { print $3 }')
+    echo "$version" | awk -F. '{ exit !($1 > 3 || ($1 == 3 && $2 >= 25)) }' || fail "cmake $version is older \
+than 3.25: run 'python3 -m venv ~/cmake && ~/cmake/bin/pip install cmake && export PATH=~/cmake/bin:\$PATH'"
+}
+
 missing=''
 for package in $wanted; do
     case $(dpkg-query -W -f='${Status}' "$package" 2>/dev/null) in
@@ -120,7 +128,10 @@ for package in $wanted; do
     *) missing="$missing $package" ;;
     esac
 done
-[ -n "$missing" ] || exit 0
+if [ -z "$missing" ]; then
+    check_cmake
+    exit
+fi
 
 as_root=''
 if [ "$(id -u)" != 0 ]; then
@@ -152,4 +163,5 @@ if ! apt install --yes --no-install-recommends $missing; then
     fail "apt-get could not install:$missing (above: its messages; on Ubuntu, 'universe' must be among the \
 sources)"
 fi
+check_cmake
 echo "Installed."

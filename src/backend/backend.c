@@ -79,7 +79,9 @@ static const backend_row rows[] = {
                 .remedy = "install the driver for this GPU (Debian: apt install nvidia-driver; in a "
                           "container: start it with --gpus all)"},
      .linked = {.file = "libcublasLt",
-                .remedy = "pip install nvidia-cublas, and its lib folder in LD_LIBRARY_PATH"},
+                .remedy =
+                    "python3 -m venv ~/nvidia && ~/nvidia/bin/pip install nvidia-cublas (libcublasLt.so.12: "
+                    "nvidia-cublas-cu12), and its lib folder in LD_LIBRARY_PATH"},
      .loaded = &(const plugin *){NULL}},
 };
 enum { ROWS = sizeof rows / sizeof *rows };

@@ -309,7 +309,11 @@ ott_status hub_client_open(mem *account, const hub_caller *caller, const char *k
     if (!c->curl) return status_fail(OTT_ERR_MEMORY, "out of memory: libcurl");
     curl_easy_setopt(c->curl, CURLOPT_NOSIGNAL, 1L);
     curl_easy_setopt(c->curl, CURLOPT_USERAGENT, "ottava");
+#if LIBCURL_VERSION_NUM >= 0x075500
     curl_easy_setopt(c->curl, CURLOPT_PROTOCOLS_STR, "http,https");
+#else /* Ubuntu 22.04 has libcurl 7.81 */
+    curl_easy_setopt(c->curl, CURLOPT_PROTOCOLS, (long)(CURLPROTO_HTTP | CURLPROTO_HTTPS));
+#endif
     curl_easy_setopt(c->curl, CURLOPT_FOLLOWLOCATION, 1L);
     curl_easy_setopt(c->curl, CURLOPT_MAXREDIRS, 10L);
     curl_easy_setopt(c->curl, CURLOPT_CONNECTTIMEOUT, 30L);

@@ -40,7 +40,7 @@ bool backend_can_run(const backend_capabilities *can, const recipe *r) {
     return !refuses_recipe(can, r, &o);
 }
 
-static void list_possible(const backend_capabilities *can, char *out, size_t size) {
+void backend_list_recipes(const backend_capabilities *can, char *out, size_t size) {
     int count;
     const recipe *table = recipe_table(&count);
     size_t length = 0;
@@ -55,7 +55,7 @@ ott_status backend_check_recipe(const backend_capabilities *can, const recipe *r
     error o;
     char possible[192];
     if (!refuses_recipe(can, r, &o)) return OTT_OK;
-    list_possible(can, possible, sizeof possible);
+    backend_list_recipes(can, possible, sizeof possible);
     return status_fail(OTT_ERR_UNSUPPORTED,
                        "recipe %s cannot run on the device %s: %s in %s: %s; supported: %s", r->name,
                        can->name, o.where, o.what, o.why, possible[0] ? possible : "none");

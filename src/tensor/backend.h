@@ -26,6 +26,8 @@ static inline int64_t backend_align(const backend_capabilities *c, int64_t bytes
 
 /* True if the backend can run linear layers under the recipe. */
 bool backend_can_run(const backend_capabilities *can, const recipe *r);
+/* Lists the recipes that can run, with commas between them. */
+void backend_list_recipes(const backend_capabilities *can, char *out, size_t size);
 /* OTT_ERR_UNSUPPORTED if the backend cannot run linear layers under the recipe. The message names the tensor
    or GEMM, the reason, and the recipes that work. */
 ott_status backend_check_recipe(const backend_capabilities *can, const recipe *r);

@@ -1,6 +1,7 @@
 /* tensor/gpus: the table of GPUs, and capabilities by compute capability (cuBLAS 13 documentation,
    "cublasLtMatmul" and "Narrow Precision Data Types Usage"). */
 #include "tensor/gpus.h"
+#include <stdlib.h>
 #include <string.h>
 
 const gpu gpu_table[GPU_COUNT] = {
@@ -9,10 +10,17 @@ const gpu gpu_table[GPU_COUNT] = {
 #include "tensor/gpus.def"
 };
 
+/* Returns the share of a GPU that a MIG instance has: "NVIDIA H100 80GB HBM3 MIG 3g.40gb" has 3 of 7. */
+static double mig_share(const char *name) {
+    const char *mig = strstr(name, " MIG ");
+    int slices = mig ? atoi(mig + 5) : 0;
+    return slices > 0 ? slices / 7.0 : 1;
+}
+
 double gpu_peak(const char *name, ott_dtype format) {
     for (const gpu *g = gpu_table; g < gpu_table + GPU_COUNT; g++)
         if (strstr(name, g->name))
-            return dtype_is_fp8(format) ? g->fp8 : format == OTT_F32 ? g->fp32 : g->bf16;
+            return mig_share(name) * (dtype_is_fp8(format) ? g->fp8 : format == OTT_F32 ? g->fp32 : g->bf16);
     return 0;
 }
 

@@ -22,8 +22,8 @@ typedef struct gpu {
 
 extern const gpu gpu_table[GPU_COUNT];
 
-/* Returns the peak FLOP/s of dense products of a format on the GPU with that name (cudaDeviceProp.name). 0 if
-   the GPU is not in the table or does not support the format. */
+/* Returns the peak FLOP/s of dense products of a format on the GPU, or the MIG instance, with that name
+   (cudaDeviceProp.name). 0 if the GPU is not in the table or does not support the format. */
 double gpu_peak(const char *name, ott_dtype format);
 /* Sets what the GPUs of a compute capability can do; 90 means 9.0. name: *out keeps the pointer. emulates:
    also allows formats and scales that the tensor cores lack. */

@@ -17,6 +17,7 @@ make build|builds for minutes
 make deb|builds for minutes; tools/check_package.sh tests the packages
 make install|tests/cli/install.sh tests it
 make cuda|builds for minutes, with the CUDA toolkit
+python3 -m venv ~/nvidia|downloads NVIDIA's packages
 tools/gpu_check.sh OUT|needs a GPU
 tools/recipes.sh 500|trains for minutes
 tools/state_losses.sh|trains for minutes

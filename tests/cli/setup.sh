@@ -26,6 +26,20 @@ report "setup.sh prints the commands before it runs sudo" "$(missing out-before 
 report "setup.sh runs only the printed commands" "$([ "$(wc -l <ran)" -eq 2 ] && grep -q \
     'install --yes --no-install-recommends cmake$' ran || cat ran)"
 
+# CMake is installed but too old.
+printf '#!/bin/sh\necho "install ok installed"\n' >bin/dpkg-query
+printf '#!/bin/sh\necho "cmake version 3.22.1"\n' >bin/cmake
+chmod +x bin/cmake
+PATH=$PWD/bin:$PATH "$root/tools/setup.sh" build >out 2>err
+code=$?
+trouble=$(missing err "cmake 3.22.1 is older than 3.25|pip install cmake")
+[ $code -eq 1 ] || trouble="exit code $code"
+report "setup.sh refuses an old CMake" "$trouble"
+trouble=
+PATH=$PWD/bin:$PATH "$root/tools/setup.sh" test >out 2>err || trouble=$(cat err)
+report "setup.sh needs CMake only to build" "$trouble"
+rm bin/cmake
+
 # Without apt-get, setup.sh uses Homebrew. A formula that replaces two packages is installed once. No formula
 # is installed for make, gcc and g++.
 mkdir brew

@@ -3,6 +3,7 @@
 #include "attention_shim.h"
 #include "attention_interpreter.h"
 #include "cuda/attention/attention_cudnn.h"
+#include "cudart.h"
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -13,8 +14,8 @@ int attention_shim_plans, attention_shim_runs;
 
 ott_status attention_library_open(attention_library *l, cudaStream_t stream) {
     *l = (attention_library){.version = attention_shim_version, .handle = (cudnnHandle_t)(void *)stream};
-    if (l->version > 0) return OTT_OK;
-    snprintf(l->error, sizeof l->error, "cuDNN is missing");
+    if (l->version >= ATTENTION_CUDNN_LEAST) return OTT_OK;
+    snprintf(l->error, sizeof l->error, l->version ? "cuDNN is too old" : "cuDNN is missing");
     return status_fail(OTT_ERR_DEVICE, "%s", l->error);
 }
 
@@ -23,8 +24,13 @@ void attention_library_close(attention_library *l) {
 }
 
 ott_status attention_plan_build(attention_plan *p, const attention_library *l, const graph *g) {
-    (void)l;
-    *p = (attention_plan){.plan = malloc(sizeof *g)};
+    bool ordered = attention_graph_has(g, ATTENTION_GRAD_Q) && l->version >= ATTENTION_CUDNN_DETERMINISTIC;
+    *p = (attention_plan){.plan = NULL};
+    if (ordered && cudart_capability() / 10 != 9) {
+        snprintf(p->error, sizeof p->error, "engine 6 of backward is Hopper's");
+        return status_fail(OTT_ERR_UNSUPPORTED, "cuDNN: %s", p->error);
+    }
+    p->plan = malloc(sizeof *g);
     if (!p->plan) return status_fail(OTT_ERR_MEMORY, "no memory for a graph");
     memcpy(p->plan, g, sizeof *g);
     attention_shim_plans++;

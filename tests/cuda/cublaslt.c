@@ -1,7 +1,8 @@
 /*
  * tests/cuda/cublaslt: a CPU stand-in for the cuBLASLt functions that Ottava uses, to check layouts, scales
- * and pointers without a GPU. It refuses the cases that cuBLAS 13 documents as unsupported on sm_90: FP8
- * operands with non-contiguous contraction, E5M2 times E5M2, sizes and pointers not aligned to 16 bytes,
+ * and pointers without a GPU. It refuses the cases that cuBLAS 13 documents as unsupported: FP8 before
+ * compute capability 8.9, row and block scales outside of 9.0, MX scales before 10.0, FP8 operands with
+ * non-contiguous contraction, E5M2 times E5M2, sizes and pointers not aligned to 16 bytes,
  * block scales with fast accumulation, and in-place C with another layout than D. It sums in the order of
  * fp8/reference.h, so its bits match the CPU backend. A sum with row scales is multiplied by the product of
  * the two scales. A sum with block scales is multiplied by the scale of Ottava's A, then by the scale of
@@ -158,7 +159,7 @@ cublasStatus_t cublasLtMatmulPreferenceDestroy(cublasLtMatmulPreference_t prefer
     return CUBLAS_STATUS_SUCCESS;
 }
 
-/* ---- supported products of sm_90 ---- */
+/* ---- supported products ---- */
 
 int cublaslt_products;
 bool cublaslt_refuses, cublaslt_wrong_results;
@@ -193,7 +194,9 @@ static bool supported(const operation *o, const layout *a, const layout *b, cons
     if (!is_fp8(a->type))
         return a->type == b->type && (d->type == a->type || d->type == CUDA_R_32F) && !o->a_scale &&
                !o->b_scale;
-    if (!is_fp8(b->type) || (a->type == CUDA_R_8F_E5M2 && b->type == CUDA_R_8F_E5M2)) return false;
+    if (cudart_capability() < 89 || !is_fp8(b->type) ||
+        (a->type == CUDA_R_8F_E5M2 && b->type == CUDA_R_8F_E5M2))
+        return false;
     if (o->transa != CUBLAS_OP_T || o->transb != CUBLAS_OP_N) return false;
     if (a->ld % 16 || b->ld % 16 || a->columns % 16 || o->amax) return false;
     return scales_fit(o, a, b);

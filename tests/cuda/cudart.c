@@ -270,7 +270,7 @@ cudaError_t cudaPointerGetAttributes(struct cudaPointerAttributes *found, const 
 }
 
 cudaError_t cudaDriverGetVersion(int *version) {
-    *version = CUDART_VERSION;
+    *version = number_of(CUDART_DRIVER, CUDART_VERSION);
     return cudaSuccess;
 }
 

@@ -41,8 +41,10 @@ void cudart_require_device(const char *what, const void *data, size_t bytes);
 void cudart_require_memory(const char *kernel, const void *address);
 /* Number of launches of Ottava's kernels, and how often the host waited for a stream. */
 extern int64_t cudart_launches, cudart_waits;
-/* Environment variables: number of GPUs (default 1), and ten times their compute capability (default 90). */
+/* Environment variables: number of GPUs (default 1), ten times their compute capability (default 90), and the
+   driver's version as cudaDriverGetVersion gives it (default: the runtime's). */
 #define CUDART_DEVICES    "CUDART_DEVICES"
+#define CUDART_DRIVER     "CUDART_DRIVER"
 #define CUDART_CAPABILITY "CUDART_CAPABILITY"
 int cudart_capability(void);
 /* Bytes that the NCCL stand-in moved between GPUs: by all-gathers and broadcasts; by send and receive. */

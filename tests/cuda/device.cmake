@@ -31,7 +31,7 @@ function(cuda_test name source)
   target_link_libraries(cuda_test_${name} PRIVATE tests_cuda ${ARGN})
   add_test(NAME cuda.${name} COMMAND cuda_test_${name} WORKING_DIRECTORY ${CMAKE_CURRENT_BINARY_DIR})
   set_tests_properties(cuda.${name} PROPERTIES TIMEOUT ${test_timeout} ENVIRONMENT OTTAVA_TEST_DEVICE=cuda)
-  add_dependencies(cuda cuda_test_${name})
+  add_dependencies(cuda_tests cuda_test_${name})
 endfunction()
 
 cuda_test(ops backend/test_ops.c)
@@ -52,7 +52,7 @@ set_target_properties(emulated_plugin PROPERTIES OUTPUT_NAME ottava_cuda
                       LIBRARY_OUTPUT_DIRECTORY ${CMAKE_CURRENT_BINARY_DIR}/emulated)
 target_link_libraries(emulated_plugin PRIVATE ottava_fp8 ottava_tensor)
 target_link_options(emulated_plugin PRIVATE LINKER:--exclude-libs,ALL)
-add_dependencies(cuda emulated_plugin ottava_cli backend_test_ops)
+add_dependencies(cuda_tests emulated_plugin ottava_cli backend_test_ops)
 
 # Tests the script that checks a GPU machine.
 add_test(NAME cuda.gpu_check COMMAND bash ${CMAKE_CURRENT_SOURCE_DIR}/cuda/gpu_check.sh
@@ -73,11 +73,11 @@ add_test(NAME cuda.open COMMAND cuda_test_open WORKING_DIRECTORY ${CMAKE_CURRENT
 set_tests_properties(cuda.open PROPERTIES TIMEOUT ${test_timeout}
                      ENVIRONMENT OTTAVA_CUDA_PATH=$<TARGET_FILE_DIR:emulated_plugin>)
 add_dependencies(cuda_test_open emulated_plugin)
-add_dependencies(cuda cuda_test_open)
+add_dependencies(cuda_tests cuda_test_open)
 # Builds cuDNN's attention plans with a stand-in for the driver: libcuda.c, and weak functions for the other
 # names of the driver's stub library.
 find_library(OTTAVA_LIBCUDA_STUB cuda PATHS ${CUDAToolkit_LIBRARY_DIR}/stubs NO_DEFAULT_PATH)
-if(OTTAVA_LIBCUDA_STUB)
+if(OTTAVA_LIBCUDA_STUB AND OTTAVA_cudnn)
   set(calls ${CMAKE_CURRENT_BINARY_DIR}/libcuda_calls.c)
   add_custom_command(OUTPUT ${calls} DEPENDS cuda/libcuda.awk VERBATIM
                      COMMAND sh -c
@@ -93,7 +93,7 @@ awk -f cuda/libcuda.awk > '${calls}'"
                  ${PROJECT_SOURCE_DIR}/src/cuda/attention/attention_graph.c)
   target_link_libraries(cuda_test_attention_plans PRIVATE ottava_base PkgConfig::CMOCKA ${CMAKE_DL_LIBS})
   add_dependencies(cuda_test_attention_plans stand_in_cuda)
-  add_dependencies(cuda cuda_test_attention_plans)
+  add_dependencies(cuda_tests cuda_test_attention_plans)
   get_filename_component(cudnn_folder ${OTTAVA_cudnn} DIRECTORY)
   add_test(NAME cuda.attention_plans
            COMMAND ${CMAKE_COMMAND} -E env LD_LIBRARY_PATH=$<TARGET_FILE_DIR:stand_in_cuda>:${cudnn_folder}

@@ -11,6 +11,7 @@
 #include "attention_shim.h"
 #include "backend/open.h"
 #include "base/rng.h"
+#include "cudart.h"
 #include "fp8/cast.h"
 #include "tensor/exec.h"
 #include "tensor/ops.h"
@@ -285,7 +286,11 @@ static void test_the_rest_goes_to_our_kernels(void **state) {
     (void)state;
     problem p = grouped;
     expect_own(&p, 0, 0, 1);
+    expect_own(&p, 91800, 0, 1);
     expect_own(&p, OLD, 2, 1); /* this version of cuDNN runs forward only */
+    setenv(CUDART_CAPABILITY, "100", 1);
+    expect_own(&p, NEW, 2, 1); /* and so does every version on Blackwell */
+    unsetenv(CUDART_CAPABILITY);
     p.packed = true;
     expect_own(&p, OLD, 0, 1);
     p.head_dim = 12;

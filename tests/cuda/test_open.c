@@ -33,6 +33,7 @@ static int setup(void **state) {
     lines = 0;
     unsetenv(CUDART_DEVICES);
     unsetenv(CUDART_CAPABILITY);
+    unsetenv(CUDART_DRIVER);
     return mem_open(&account) == OTT_OK ? 0 : -1;
 }
 
@@ -146,6 +147,10 @@ static void the_doctor_sees_what_a_gpu_can(void **state) {
     (void)state;
     inspect("cuda:0");
     expect_part(finding, "ok: CPU shim, compute capability 9.0, ");
+    expect_part(finding, " GiB; recipes: fp32, bf16, fp16, tensorwise, rowwise, ");
+    setenv(CUDART_CAPABILITY, "100", 1);
+    inspect("cuda:0");
+    expect_part(finding, "; recipes: fp32, bf16, fp16, tensorwise, delayed, current, mxfp8 ");
     inspect("NCCL");
     expect_part(finding, "nothing"); /* one GPU needs no NCCL */
     setenv(CUDART_DEVICES, "2", 1);
@@ -154,6 +159,14 @@ static void the_doctor_sees_what_a_gpu_can(void **state) {
     expect_part(finding, "ok: CPU shim, compute capability 8.0 (no FP8), ");
     inspect("NCCL");
     expect_part(finding, ": ");
+    setenv(CUDART_DRIVER, "12040", 1);
+    inspect("driver");
+    expect_part(finding, "missing: for CUDA 12.4; ");
+    expect_part(finding, "driver 580 or later; or, for a data-center GPU, cuda-compat-13-");
+    expect_part(finding, "CUDA 12.9 (CUDA_HOME), nvidia-cudnn-cu12");
+    setenv(CUDART_DRIVER, "11080", 1);
+    inspect("driver");
+    expect_part(finding, "-> install driver 580 or later");
     setenv(CUDART_CAPABILITY, "75", 1);
     inspect("cuda:0");
     expect_part(finding, "missing: CPU shim, compute capability 7.5 (no FP8), ");

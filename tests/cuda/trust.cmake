@@ -49,7 +49,7 @@ function(trust_build name definition flags runtime_flags)
     target_link_libraries(cuda_${name}_${short} PRIVATE cuda_${name})
     set_target_properties(cuda_${name}_${short} PROPERTIES OUTPUT_NAME ${short}
                           RUNTIME_OUTPUT_DIRECTORY ${planted}/${name})
-    add_dependencies(cuda cuda_${name}_${short})
+    add_dependencies(cuda_tests cuda_${name}_${short})
   endforeach()
   # These objects replace the library's objects of the same sources.
   target_sources(cuda_${name}_steps PRIVATE ${planted_hosts})

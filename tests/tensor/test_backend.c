@@ -120,6 +120,7 @@ static void rows_of_gpus_are_in_order(void **state) {
     assert_true(gpu_peak("NVIDIA H100 80GB HBM3", OTT_BF16) == 989e12);
     assert_true(gpu_peak("NVIDIA H100 PCIe", OTT_BF16) == 756e12);
     assert_true(gpu_peak("NVIDIA GH200 480GB", OTT_E5M2) == 1979e12);
+    assert_true(gpu_peak("NVIDIA H100 80GB HBM3 MIG 3g.40gb", OTT_BF16) == 3 / 7.0 * 989e12);
     assert_true(gpu_peak("CPU shim", OTT_BF16) == 0);
 }
 

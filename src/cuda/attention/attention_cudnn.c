@@ -9,8 +9,7 @@ typedef cudnnBackendDescriptor_t descriptor;
 
 /* ---- the library ---- */
 
-static const char remedy[] =
-    "pip install -U " ATTENTION_CUDNN_PACKAGE ", and add its lib folder to LD_LIBRARY_PATH";
+static const char remedy[] = ATTENTION_CUDNN_INSTALL;
 
 static ott_status refuse_library(attention_library *l) {
     return status_fail(OTT_ERR_DEVICE, "%s", l->error);

@@ -6,6 +6,7 @@
 
 #include "base/status.h"
 #include "cuda/attention/attention_graph.h"
+#include "cuda/packages.h"
 #include <cudnn.h>
 
 enum { ATTENTION_TEXT = 512, ATTENTION_DESCRIPTORS_MOST = 256 };
@@ -15,7 +16,7 @@ enum { ATTENTION_TEXT = 512, ATTENTION_DESCRIPTORS_MOST = 256 };
 enum { ATTENTION_CUDNN_LEAST = 91801, ATTENTION_CUDNN_DETERMINISTIC = 92500 };
 
 #define ATTENTION_CUDNN_FILE    "libcudnn.so.9"
-#define ATTENTION_CUDNN_PACKAGE "nvidia-cudnn-cu13"
+#define ATTENTION_CUDNN_INSTALL CUDA_INSTALL("nvidia-cudnn", "cudnn")
 
 /* cuDNN functions that Ottava calls; GetVersion is cudnnGetVersion. */
 #define CUDNN_CALLS(X)                                                                                       \

@@ -57,8 +57,7 @@ static const char *refuse_config(const cuda_device *c, const attention_library *
     if (c->own_attention) return "OTTAVA_CUDA_ATTENTION=own";
     if (l->error[0]) return l->error;
     if ((g->packed || backward) && l->version < ATTENTION_CUDNN_DETERMINISTIC)
-        return "before 9.25 (pip install -U " ATTENTION_CUDNN_PACKAGE
-               ") it is wrong for empty documents, and its backward "
+        return "before 9.25 (" ATTENTION_CUDNN_INSTALL ") it is wrong for empty documents, and its backward "
                "is not deterministic";
     if (backward && c->properties.major != 9) return "its deterministic backward is only used on Hopper";
     bool keys = g->stride[ATTENTION_K] == g->stride[ATTENTION_V];

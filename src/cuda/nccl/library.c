@@ -5,9 +5,7 @@
 #include <stdbool.h>
 #include <string.h>
 
-#define REMEDY                                                                                               \
-    "several GPUs need NCCL " NCCL_LEAST_TEXT " or later: pip install " NCCL_PACKAGE                         \
-    ", and add its lib folder to LD_LIBRARY_PATH"
+#define REMEDY "several GPUs need NCCL " NCCL_LEAST_TEXT " or later: " NCCL_INSTALL
 
 static struct {
     pthread_mutex_t lock;

@@ -4,6 +4,7 @@
 #define CUDA_NCCL_NCCL_H
 
 #include "base/status.h"
+#include "cuda/packages.h"
 #include <cuda_runtime_api.h>
 
 typedef struct ncclComm nccl_comm;
@@ -52,7 +53,7 @@ typedef struct nccl_calls {
 } nccl_calls;
 
 #define NCCL_FILE       "libnccl.so.2"
-#define NCCL_PACKAGE    "nvidia-nccl-cu13"
+#define NCCL_INSTALL    CUDA_INSTALL("nvidia-nccl", "nccl")
 #define NCCL_LEAST      22200 /* 2.22.0: from then on NCCL connects ranks lazily */
 #define NCCL_LEAST_TEXT "2.22"
 
