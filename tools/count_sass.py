@@ -31,10 +31,11 @@ SEARCH = 6  # rounds of a binary search in a list of 64 tensors
 
 # needs: accesses on the path. l, n: loads of 16 bytes, narrower loads; s, c, o: stores of 16 bytes, of 8
 # bytes, narrower ones; p: blocks of Philox's random numbers; r: stochastic roundings of moments; m:
-# reductions of amaxes over a warp. A path has exactly these numbers, and any number of accesses that are not named. A loop
-# counts as one iteration. "longest": the longest such path without subroutines, which rare values need.
-# elements: of a thread; step: of an iteration of the loops that load elements; outputs: iterations of a loop
-# that finds amaxes. moved: bytes of memory that an element moves; least: if each tensor moved once.
+# reductions of amaxes over a warp. A path has exactly these numbers, and any number of accesses that are not
+# named. A loop counts as one iteration. "longest": the longest such path without subroutines, which rare
+# values need. elements: of a thread; step: of an iteration of the loops that load elements; outputs:
+# iterations of a loop that finds amaxes. moved: bytes of memory that an element moves; least: if each tensor
+# moved once.
 Row = collections.namedtuple("Row", "file kernel text needs elements step outputs moved least reason")
 ROWS = [
     Row("norm", "norm_forward_wide_kernel<1, 2>", "RMSNorm with residual", "l8 s4", 16, 16, 1, 8, 8, ""),
