@@ -221,7 +221,7 @@ double machine_seconds(const machine *m, const work *w) {
     if (measured > 0) return measured * work_units(w) + r->launch;
     if (w->op == OP_INDEX_gemm) return product_seconds(m, w) + r->launch;
     double near = (w->bytes - w->from_host - w->to_host) / r->bandwidth, far = fmax(w->from_host, w->to_host);
-    if (r->issue > 0) near = fmax(near, w->instructions / r->issue);
+    if (r->issue > 0) near += fmax(0, w->instructions / r->issue - w->updated / r->bandwidth);
     return fmax(fmax(w->flops / work_rate(r, w), near), far > 0 ? far / r->bus : 0) + r->launch;
 }
 

@@ -187,10 +187,14 @@ static double reread_bytes(const exec *cx, enum op_index op, const void *args) {
    takes longer than the instructions. */
 enum { ADAMW_FP32 = 64, ADAMW_BF16 = 179, ADAMW_FP8 = 321 };
 
-static double adamw_instructions(const tensor *param, const tensor *moment1) {
+/* An FP8 copy of the new parameters is mostly the work of a second kernel. */
+static void count_adamw(const exec *cx, const tensor *param, const tensor *moment1, const qtensor *q,
+                        work *w) {
     bool wide = param->dtype == OTT_F32 && moment1->dtype == OTT_F32;
     double each = wide ? ADAMW_FP32 : dtype_is_fp8(moment1->dtype) ? ADAMW_FP8 : ADAMW_BF16;
-    return each * (double)param->rows * (double)param->columns;
+    w->instructions = each * (double)param->rows * (double)param->columns;
+    w->updated = w->bytes - w->from_host - w->to_host;
+    if (q && qtensor_has_codes(q)) w->updated -= quantized_bytes(cx, q, dtype_bytes(param->dtype), BY_TILES);
 }
 
 /* Bytes of all fields, and the part of them in mapped host memory. */
@@ -236,14 +240,12 @@ work work_of(const exec *cx, enum op_index op, const void *args) {
         if (needs_second_read(&a.quantize->q->spec)) w.from_host *= 2;
         break;
     case OP_INDEX_adamw: /* quantizing reads the updated masters again */
+        count_adamw(cx, a.adamw->param, a.adamw->moment1, a.adamw->q, &w);
         if (a.adamw->q && qtensor_has_codes(a.adamw->q) && dry_run_is_mapped(a.adamw->param->data) &&
             needs_second_read(&a.adamw->q->spec))
             w.from_host += tensor_traffic(a.adamw->param);
-        w.instructions = adamw_instructions(a.adamw->param, a.adamw->moment1);
         break;
-    case OP_INDEX_adamw_fp8:
-        w.instructions = adamw_instructions(a.adamw_fp8->param, a.adamw_fp8->moment1);
-        break;
+    case OP_INDEX_adamw_fp8: count_adamw(cx, a.adamw_fp8->param, a.adamw_fp8->moment1, NULL, &w); break;
     case OP_INDEX_scale:
     case OP_INDEX_amax_record: w.bytes = sizeof(float); break; /* one scale */
     case OP_INDEX_gemm: count_product(a.gemm, &w); break;
