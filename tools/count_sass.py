@@ -122,7 +122,7 @@ def target_of(branch):
 
 
 class Graph:
-    """The basic blocks of a kernel, and the loops that they form. A block's key is its address."""
+    """The basic blocks and the loops of a kernel. A block's key is its address."""
 
     def __init__(self, code):
         self.blocks, self.next = {}, {}

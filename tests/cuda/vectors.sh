@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
 # vectors.sh FOLDER: counts the wide loads and stores of each memory-bound kernel in the machine code of the
-# objects in the folder's subfolders. Aligned matrices are accessed 16 bytes (src/cuda/view.h), or eight codes,
-# at a time; the compiler may silently split such accesses. Exits with 1 if a kernel has fewer wide accesses
-# than matrices.
+# objects in the folder's subfolders. Aligned matrices are accessed 16 bytes (src/cuda/view.h), or eight
+# codes, at a time; the compiler may silently split such accesses. Exits with 1 if a kernel has fewer wide
+# accesses than matrices.
 set -euo pipefail
 folder=$1
 packages=$(python3 -c 'import sysconfig; print(sysconfig.get_path("purelib"))' 2>/dev/null || true)
