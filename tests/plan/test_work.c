@@ -155,12 +155,12 @@ static void second_reads_on_a_gpu(void **state) {
     tensor x = shape(OTT_BF16, 3, 5), w = shape(OTT_F32, 1, 5), rstd = shape(OTT_F32, 1, 3),
            token = shape(OTT_I32, 1, 3);
     const cross_entropy_args loss = {.logits = &x, .target = &token, .loss = &rstd};
-    rmsnorm_backward_args norm = {.dy = &x, .h = &x, .weight = &w, .rstd = &rstd, .dx = &x};
+    rmsnorm_backward_args back = {.dy = &x, .h = &x, .weight = &w, .rstd = &rstd, .dx = &x};
     (void)state;
     assert_true(work_of(&cx, OP_INDEX_cross_entropy, &loss).bytes == 4 * 30 + 12 + 12);
-    assert_true(work_of(&cx, OP_INDEX_rmsnorm_backward, &norm).bytes == 3 * 30 + 20 + 12);
-    norm.dweight = &w;
-    assert_true(work_of(&cx, OP_INDEX_rmsnorm_backward, &norm).bytes == 5 * 30 + 20 + 12 + 2 * 20);
+    assert_true(work_of(&cx, OP_INDEX_rmsnorm_backward, &back).bytes == 3 * 30 + 20 + 12);
+    back.dweight = &w;
+    assert_true(work_of(&cx, OP_INDEX_rmsnorm_backward, &back).bytes == 5 * 30 + 20 + 12 + 2 * 20);
 }
 
 /* ---- machines ---- */
