@@ -13,11 +13,17 @@ model_70B="--model.preset=70B --train.batch_size=1 --train.seq_len=8192 --train.
     --train.loss_fn=chunked_cross_entropy --train.ce_chunk_size=2048 --float8.filter_fqns=output $tensorwise"
 mkdir -p "$out"
 
+# Writes a plan. A plan that does not fit in memory is written too, although the program then fails with 1.
+plan() {
+    "$program" plan "$@" 2>"$out/error" || [ $? -eq 1 ] || { cat "$out/error" >&2 && return 1; }
+    rm -f "$out/error"
+}
+
 for ranks in 8 64 512; do
     # shellcheck disable=SC2086
     for model in 8B 70B; do
         arguments=model_$model
-        "$program" plan ${!arguments} --device h100 --ranks $ranks >"$out/llama_${model}_h100_$ranks.txt"
+        plan ${!arguments} --device h100 --ranks $ranks >"$out/llama_${model}_h100_$ranks.txt"
     done
 done
 
@@ -25,8 +31,7 @@ done
 state="--float8.filter_fqns=output --train.master_dtype=bf16 --train.grad_dtype=bf16 \
 --optimizer.state_dtype=bf16"
 # shellcheck disable=SC2086
-"$program" \
-    plan configs/llama3_1_8b.toml --train.mixed_precision=fp8 --train.batch_size=1 --train.seq_len=8192 \
+plan configs/llama3_1_8b.toml --train.mixed_precision=fp8 --train.batch_size=1 --train.seq_len=8192 \
     --train.activation_checkpointing=full $state --device h100 >"$out/llama_8B_h100_1.txt"
 
 # Prints a row of the table, in milliseconds of a step: computing, waiting for ranks of the same stage,
@@ -35,7 +40,7 @@ row() { # arguments: MODEL RANKS MESH OPTIONS...
     local model=$1 ranks=$2 mesh=$3 arguments=model_$1
     shift 3
     # shellcheck disable=SC2086
-    "$program" plan ${!arguments} --device h100 --ranks "$ranks" "$@" --json | python3 -c '
+    plan ${!arguments} --device h100 --ranks "$ranks" "$@" --json | python3 -c '
 import json, os, sys
 p, (model, ranks, mesh, path) = json.load(sys.stdin), sys.argv[1:]
 traffic = ("gathered", "reduced", "tensor", "context", "stages", "between_copies", "exchanged")

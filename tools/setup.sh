@@ -43,6 +43,7 @@ ci     groff-base             none          checks the format of the manual page
 ci     zsh                    none          tests the completion in zsh
 ci     fish                   none          tests the completion in fish
 ci     python3-numpy          none          tests the Python module
+ci     python3-venv           none          installs programs that read GPU machine code
 docs   python3-venv           python        builds the site of the documentation
 arm64  gcc-aarch64-linux-gnu  none          compiles C for aarch64
 arm64  g++-aarch64-linux-gnu  none          and C++

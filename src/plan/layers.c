@@ -3,10 +3,18 @@
 #include <stdio.h>
 #include <string.h>
 
-static double layer_product_seconds(const machine *m, bool fp8, work_format high, int64_t rows,
-                                    int64_t columns, int64_t depth, int c_bytes) {
-    work w = work_of_product(fp8 ? WORK_FP8 : high, rows, columns, depth, c_bytes);
-    return machine_seconds(m, &w);
+/* The products of one kind of layer. */
+typedef struct layer_products {
+    const machine *on;
+    bool grouped; /* products of experts */
+    work_format high;
+} layer_products;
+
+static double layer_product_seconds(const layer_products *p, bool fp8, int64_t rows, int64_t columns,
+                                    int64_t depth, int c_bytes) {
+    work w = work_of_product(fp8 ? WORK_FP8 : p->high, rows, columns, depth, c_bytes);
+    if (p->grouped) w.op = OP_INDEX_grouped_gemm;
+    return machine_seconds(p->on, &w);
 }
 
 static bool both_fp8(const cast_spec *a, const cast_spec *b) {
@@ -14,15 +22,14 @@ static bool both_fp8(const cast_spec *a, const cast_spec *b) {
 }
 
 /* Seconds of a layer's forward, dgrad and wgrad GEMMs for m tokens. s NULL: all in high precision. */
-static double products_seconds(const machine *on, const linear *l, int64_t m, work_format high,
-                               const linear_spec *s) {
-    int bytes = high == WORK_FP32 ? 4 : 2;
+static double products_seconds(const layer_products *p, const linear *l, int64_t m, const linear_spec *s) {
+    int bytes = p->high == WORK_FP32 ? 4 : 2;
     bool output = s && both_fp8(&s->input.rowwise, &s->weight.rowwise);
     bool input = s && both_fp8(&s->grad_output.rowwise, &s->weight.columnwise);
     bool weight = s && both_fp8(&s->grad_output.columnwise, &s->input.columnwise);
-    return layer_product_seconds(on, output, high, m, l->out, l->in, bytes) +
-           layer_product_seconds(on, input, high, m, l->in, l->out, bytes) +
-           (l->weight->frozen ? 0 : layer_product_seconds(on, weight, high, l->out, l->in, m, 4));
+    return layer_product_seconds(p, output, m, l->out, l->in, bytes) +
+           layer_product_seconds(p, input, m, l->in, l->out, bytes) +
+           (l->weight->frozen ? 0 : layer_product_seconds(p, weight, l->out, l->in, m, 4));
 }
 
 static double moving_seconds(const machine *m, enum op_index op, double bytes) {
@@ -106,10 +113,11 @@ static ott_status add_layer_row(layer_rows *rows, const trainer *t, const model_
     if (!s.fp8) recipe_compile(rows->recipe, t->m->activation, &s);
     work_format high = t->m->activation == OTT_F32 ? WORK_FP32 : WORK_BF16;
     double micro_batches = (double)t->options.grad_accum;
-    row.high = products_seconds(rows->machine, e->linear, row.m, high, NULL) +
+    const layer_products products = {rows->machine, e->of_experts, high};
+    row.high = products_seconds(&products, e->linear, row.m, NULL) +
                copy_seconds(rows->machine, e->linear, high, micro_batches);
     row.casts = casts_seconds(rows->machine, e, row.m, high == WORK_FP32 ? 4 : 2, micro_batches, &s);
-    row.fp8 = products_seconds(rows->machine, e->linear, row.m, high, &s) + row.casts;
+    row.fp8 = products_seconds(&products, e->linear, row.m, &s) + row.casts;
     rows->rows[rows->count++] = row;
     return OTT_OK;
 }

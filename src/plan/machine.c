@@ -15,6 +15,10 @@ typedef struct machine_row {
 
 /* Seconds to start a kernel that is queued after another one. */
 #define LAUNCH 3e-6
+/* FLOP per instruction that a GPU can issue, for Ottava's kernels without tensor cores, by their machine code
+   (docs/explanation/estimates.md). No GPU has measured them. */
+#define OWN_ATTENTION 0.09
+#define GROUPED       (1.0 / 64)
 
 static const machine_row rows[] = {
 #define MACHINE(row, text, id, memory, gemm16, gemm8, forward, backward, gbs, share, host, near, far,        \
@@ -76,6 +80,10 @@ static void lay_out_as_gpu(machine *m, const gpu *g, device *cpu) {
     m->rate.peak[WORK_BF16] = g->bf16;
     m->rate.peak[WORK_FP8] = g->fp8;
     m->rate.gemm[WORK_FP32] = 0.8 * g->fp32;
+    m->rate.issue = g->fp32 / gpu_flops_per_instruction(g->capability);
+    m->rate.own_attention = OWN_ATTENTION * m->rate.issue;
+    m->rate.grouped = GROUPED * m->rate.issue;
+    if (!gpu_has_ordered_attention(g->capability)) m->rate.attention_backward = m->rate.own_attention;
     gpu_fill_capabilities(g->capability, m->name, false, &m->can);
     if (!machine_has_fp8(m)) {
         static const char reason[] = "its tensor cores do not support FP8";
@@ -135,6 +143,8 @@ static const rate_key keys[] = {
     TFLOPS("fp8_tflops", gemm[WORK_FP8]),
     TFLOPS("attention_tflops", attention_forward),
     TFLOPS("attention_backward_tflops", attention_backward),
+    TFLOPS("own_attention_tflops", own_attention),
+    TFLOPS("grouped_tflops", grouped),
     GBS("memory_gbs", bandwidth),
     GBS("host_gbs", bus),
     GBS("link_gbs", link),
@@ -197,14 +207,22 @@ static double product_seconds(const machine *m, const work *w) {
     return fmax(flops / rate, w->bytes / r->bandwidth);
 }
 
+/* FLOP/s of an operation other than a GEMM. */
+static double work_rate(const machine_rates *r, const work *w) {
+    bool grouped = w->op == OP_INDEX_grouped_gemm || w->op == OP_INDEX_grouped_gemm_weight;
+    if (grouped) return r->grouped > 0 ? r->grouped : r->gemm[w->format];
+    if (w->by_own_kernel && r->own_attention > 0) return r->own_attention;
+    return w->op == OP_INDEX_attention_backward ? r->attention_backward : r->attention_forward;
+}
+
 double machine_seconds(const machine *m, const work *w) {
     const machine_rates *r = &m->rate;
     double measured = m->seconds[w->op][w->format];
     if (measured > 0) return measured * work_units(w) + r->launch;
     if (w->op == OP_INDEX_gemm) return product_seconds(m, w) + r->launch;
-    double rate = w->op == OP_INDEX_attention_backward ? r->attention_backward : r->attention_forward;
     double near = (w->bytes - w->from_host - w->to_host) / r->bandwidth, far = fmax(w->from_host, w->to_host);
-    return fmax(fmax(w->flops / rate, near), far > 0 ? far / r->bus : 0) + r->launch;
+    if (r->issue > 0) near += fmax(0, w->instructions / r->issue - w->updated / r->bandwidth);
+    return fmax(fmax(w->flops / work_rate(r, w), near), far > 0 ? far / r->bus : 0) + r->launch;
 }
 
 /* ---- collectives ---- */

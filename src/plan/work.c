@@ -141,6 +141,11 @@ static double visible_query_key_pairs(int64_t tokens, int64_t documents, int64_t
     return (double)tokens * w - (double)(documents > 0 ? documents : 1) * w * (w - 1) / 2;
 }
 
+/* True if no version of cuDNN computes the attention (cuda/attention/attention_plans.c). */
+static bool needs_own_kernel(const tensor *q, int64_t head_dim, float softcap) {
+    return q->dtype == OTT_F32 || softcap > 0 || head_dim % 8 != 0 || head_dim > 256;
+}
+
 /* products: 2 GEMMs forward, 5 backward. Each has head_dim multiply-adds per query-key pair and head. */
 static void count_attention(const tensor *q, const tensor *cu_seqlens, int64_t window, int products,
                             work *w) {
@@ -157,6 +162,39 @@ static double embedding_bytes(const tensor *token, const tensor *rows, const ten
     double elements = (double)rows->rows * (double)rows->columns;
     return tensor_traffic(token) + tensor_traffic(rows) +
            (double)dtype_bytes(table->dtype) * table_passes * elements;
+}
+
+/* Bytes that the CUDA kernels read again. The rows of logits in work do not fit in the cache together. The
+   gradient of a norm's weight is a second pass over dy and h. */
+static double reread_bytes(const exec *cx, enum op_index op, const void *args) {
+    const cross_entropy_args *loss = args;
+    const cross_entropy_part_args *part = args;
+    const rmsnorm_backward_args *rms = args;
+    const layernorm_backward_args *layer = args;
+    if (!cx->device->can->contiguous_contraction) return 0; /* a CPU */
+    switch (op) {
+    case OP_INDEX_cross_entropy: return 2 * tensor_traffic(loss->logits);
+    case OP_INDEX_cross_entropy_part: return tensor_traffic(part->logits);
+    case OP_INDEX_rmsnorm_backward:
+        return rms->dweight ? tensor_traffic(rms->dy) + tensor_traffic(rms->h) : 0;
+    case OP_INDEX_layernorm_backward:
+        return layer->dweight ? tensor_traffic(layer->dy) + tensor_traffic(layer->h) : 0;
+    default: return 0;
+    }
+}
+
+/* Instructions per element of AdamW's kernels, by tools/count_sass.py. On Hopper, the other kernels' memory
+   takes longer than their instructions. */
+enum { ADAMW_FP32 = 64, ADAMW_BF16 = 179, ADAMW_FP8 = 321 };
+
+/* An FP8 copy of the new parameters is mostly the work of a second kernel. */
+static void count_adamw(const exec *cx, const tensor *param, const tensor *moment1, const qtensor *q,
+                        work *w) {
+    bool wide = param->dtype == OTT_F32 && moment1->dtype == OTT_F32;
+    double each = wide ? ADAMW_FP32 : dtype_is_fp8(moment1->dtype) ? ADAMW_FP8 : ADAMW_BF16;
+    w->instructions = each * (double)param->rows * (double)param->columns;
+    w->updated = w->bytes - w->from_host - w->to_host;
+    if (q && qtensor_has_codes(q)) w->updated -= quantized_bytes(cx, q, dtype_bytes(param->dtype), BY_TILES);
 }
 
 /* Bytes of all fields, and the part of them in mapped host memory. */
@@ -180,6 +218,7 @@ work work_of(const exec *cx, enum op_index op, const void *args) {
         const cast_args *cast;
         const quantize_args *quantize;
         const adamw_args *adamw;
+        const adamw_fp8_args *adamw_fp8;
         const gemm_args *gemm;
         const grouped_gemm_args *grouped;
         const grouped_gemm_weight_args *weight;
@@ -190,6 +229,7 @@ work work_of(const exec *cx, enum op_index op, const void *args) {
     } a = {args};
     work w = {.op = op, .format = WORK_BF16};
     count_fields(cx, op_at((int)op), args, &w);
+    w.bytes += reread_bytes(cx, op, args);
     switch (op) {
     case OP_INDEX_amax: w.bytes = tensor_traffic(a.amax->x); break; /* amax only reads x */
     case OP_INDEX_cast: /* the scales are known already, so the source is read once */
@@ -200,10 +240,12 @@ work work_of(const exec *cx, enum op_index op, const void *args) {
         if (needs_second_read(&a.quantize->q->spec)) w.from_host *= 2;
         break;
     case OP_INDEX_adamw: /* quantizing reads the updated masters again */
+        count_adamw(cx, a.adamw->param, a.adamw->moment1, a.adamw->q, &w);
         if (a.adamw->q && qtensor_has_codes(a.adamw->q) && dry_run_is_mapped(a.adamw->param->data) &&
             needs_second_read(&a.adamw->q->spec))
             w.from_host += tensor_traffic(a.adamw->param);
         break;
+    case OP_INDEX_adamw_fp8: count_adamw(cx, a.adamw_fp8->param, a.adamw_fp8->moment1, NULL, &w); break;
     case OP_INDEX_scale:
     case OP_INDEX_amax_record: w.bytes = sizeof(float); break; /* one scale */
     case OP_INDEX_gemm: count_product(a.gemm, &w); break;
@@ -211,9 +253,11 @@ work work_of(const exec *cx, enum op_index op, const void *args) {
     case OP_INDEX_grouped_gemm_weight: count_grouped(a.weight->a, a.weight->b, a.weight->c, &w); break;
     case OP_INDEX_attention_forward:
         count_attention(a.forward->q, a.forward->cu_seqlens, a.forward->window, 2, &w);
+        w.by_own_kernel = needs_own_kernel(a.forward->q, a.forward->head_dim, a.forward->softcap);
         break;
     case OP_INDEX_attention_backward:
         count_attention(a.backward->q, a.backward->cu_seqlens, a.backward->window, 5, &w);
+        w.by_own_kernel = needs_own_kernel(a.backward->q, a.backward->head_dim, a.backward->softcap);
         break;
     case OP_INDEX_embedding_forward: {
         const tensor *y = a.lookup->y, *table = a.lookup->table;

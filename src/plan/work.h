@@ -15,6 +15,9 @@ typedef struct work {
     double bytes;              /* bytes read and written; a second read counts again */
     double from_host, to_host; /* part of bytes in mapped host memory (device_allocate_mapped) */
     int64_t m, n, k;           /* sizes of a GEMM (work_of_product) */
+    bool by_own_kernel;        /* attention that a GPU computes with Ottava's kernels, without tensor cores */
+    double instructions;       /* of all threads of a GPU; 0: memory takes longer */
+    double updated;            /* part of bytes, in device memory, that moves while these instructions run */
 } work;
 
 /* Work of one call of `op`; args: its argument struct (tensor/ops.h). */

@@ -24,7 +24,15 @@ double gpu_peak(const char *name, ott_dtype format) {
     return 0;
 }
 
-enum { ADA = 89, HOPPER = 90, BLACKWELL = 100 };
+enum { AMPERE = 80, ADA = 89, HOPPER = 90, BLACKWELL = 100 };
+
+bool gpu_has_ordered_attention(int capability) {
+    return capability / 10 == HOPPER / 10;
+}
+
+double gpu_flops_per_instruction(int capability) {
+    return capability == AMPERE ? 1 : 2;
+}
 
 /* Sets what the tensor cores do not support. FP8 operands are contiguous along the contraction, because other
    layouts need compute capability 10.x. */

@@ -25,6 +25,12 @@ extern const gpu gpu_table[GPU_COUNT];
 /* Returns the peak FLOP/s of dense products of a format on the GPU, or the MIG instance, with that name
    (cudaDeviceProp.name). 0 if the GPU is not in the table or does not support the format. */
 double gpu_peak(const char *name, ott_dtype format);
+/* True if Ottava lets cuDNN 9.25 or later compute attention's backward, because cuDNN sums in a fixed order
+   on these GPUs. Ottava's own kernels compute it on others. */
+bool gpu_has_ordered_attention(int capability);
+/* FLOP of the fp32 peak per instruction that a multiprocessor can issue. It issues 128 a cycle, for 64 or 128
+   multiply-adds. */
+double gpu_flops_per_instruction(int capability);
 /* Sets what the GPUs of a compute capability can do; 90 means 9.0. name: *out keeps the pointer. emulates:
    also allows formats and scales that the tensor cores lack. */
 void gpu_fill_capabilities(int capability, const char *name, bool emulates, backend_capabilities *out);

@@ -77,5 +77,10 @@ trust_test(faults ${here}/trust.sh faults)
 # Tests of the machine code that nvcc makes.
 if(TARGET ottava_plugin)
   trust_test(machine ${here}/machine.sh ${PROJECT_BINARY_DIR}/CMakeFiles/ottava_plugin.dir)
-  trust_test(vectors ${here}/vectors.sh ${PROJECT_BINARY_DIR}/CMakeFiles/ottava_plugin.dir/src/cuda/kernels)
+  trust_test(vectors ${here}/vectors.sh ${PROJECT_BINARY_DIR}/CMakeFiles/ottava_plugin.dir/src/cuda)
+  find_program(python_program python3)
+  if(python_program)
+    trust_test(counts ${python_program} ${PROJECT_SOURCE_DIR}/tools/count_sass.py
+               ${PROJECT_BINARY_DIR}/CMakeFiles/ottava_plugin.dir)
+  endif()
 endif()

@@ -1,7 +1,8 @@
 #!/usr/bin/env bash
 # vectors.sh FOLDER: counts the wide loads and stores of each memory-bound kernel in the machine code of the
-# folder's objects. Aligned matrices are accessed 16 bytes (src/cuda/view.h), or eight codes, at a time; the
-# compiler may silently split such accesses. Exits with 1 if a kernel has fewer wide accesses than matrices.
+# objects in the folder's subfolders. Aligned matrices are accessed 16 bytes (src/cuda/view.h), or eight
+# codes, at a time; the compiler may silently split such accesses. Exits with 1 if a kernel has fewer wide
+# accesses than matrices.
 set -euo pipefail
 folder=$1
 packages=$(python3 -c 'import sysconfig; print(sysconfig.get_path("purelib"))' 2>/dev/null || true)
@@ -12,7 +13,7 @@ if ! command -v cuobjdump >/dev/null || ! command -v nvdisasm >/dev/null; then
 their bin folder to PATH)"
     exit 77
 fi
-ls "$folder"/elementwise.cu.o >/dev/null ||
+ls "$folder"/kernels/elementwise.cu.o >/dev/null ||
     { echo "SKIPPED: no kernel was built for a GPU in $folder (nvcc)"; exit 77; }
 
 # The columns: kernel : matrices that it loads : matrices that it stores : number of stores of eight codes.
@@ -50,7 +51,7 @@ ranks_kernel<                   : a       : a     : 0
 '
 for source in elementwise embedding loss norm optimizer optimizer_fp8 optimizer_rules quantize ranks swiglu
 do
-    [ ! -e "$folder/$source.cu.o" ] || cuobjdump -sass "$folder/$source.cu.o"
+    cuobjdump -sass "$folder"/*/"$source.cu.o"
 done | awk '
 /Function :/ { kernel = $3; print kernel, "-" }
 / LDG\.[A-Z0-9.]*128/ { print kernel, "loads" }

@@ -147,6 +147,22 @@ static void bytes_of_others(void **state) {
     assert_true(work_of(&cx, OP_INDEX_embedding_forward, &e).bytes == 12 + 30 + 60);
 }
 
+/* The CUDA kernels read logits three times, and a norm's dy and h twice if its weight is trained. */
+static void second_reads_on_a_gpu(void **state) {
+    backend_capabilities can = {.contiguous_contraction = true};
+    device gpu = {.can = &can};
+    exec cx = {.device = &gpu};
+    tensor x = shape(OTT_BF16, 3, 5), w = shape(OTT_F32, 1, 5), rstd = shape(OTT_F32, 1, 3),
+           token = shape(OTT_I32, 1, 3);
+    const cross_entropy_args loss = {.logits = &x, .target = &token, .loss = &rstd};
+    rmsnorm_backward_args back = {.dy = &x, .h = &x, .weight = &w, .rstd = &rstd, .dx = &x};
+    (void)state;
+    assert_true(work_of(&cx, OP_INDEX_cross_entropy, &loss).bytes == 4 * 30 + 12 + 12);
+    assert_true(work_of(&cx, OP_INDEX_rmsnorm_backward, &back).bytes == 3 * 30 + 20 + 12);
+    back.dweight = &w;
+    assert_true(work_of(&cx, OP_INDEX_rmsnorm_backward, &back).bytes == 5 * 30 + 20 + 12 + 2 * 20);
+}
+
 /* ---- machines ---- */
 
 static double gemm_seconds(const machine *m, work_format f, int64_t rows, int64_t columns, int64_t depth) {
@@ -160,13 +176,49 @@ static void products_on_a_gpu(void **state) {
     FIXTURE_OK(machine_open("h100", cpu, &m));
     double bf16 = gemm_seconds(&m, WORK_BF16, 8192, 8192, 8192),
            fp8 = gemm_seconds(&m, WORK_FP8, 8192, 8192, 8192);
-    assert_true(bf16 > 2 * 8192.0 * 8192 * 8192 / 765e12 && bf16 < 1.1 * 2 * 8192.0 * 8192 * 8192 / 765e12);
-    assert_true(bf16 / fp8 > 1.6 && bf16 / fp8 < 1297.0 / 765);
+    assert_true(bf16 > 2 * 8192.0 * 8192 * 8192 / 720e12 && bf16 < 1.1 * 2 * 8192.0 * 8192 * 8192 / 720e12);
+    assert_true(bf16 / fp8 > 1.7 && bf16 / fp8 < 1250.0 / 720);
     /* a single tile takes as long as a hundred tiles, which run at the same time */
     assert_true(gemm_seconds(&m, WORK_BF16, 128, 128, 8192) >
                 0.9 * gemm_seconds(&m, WORK_BF16, 1280, 1280, 8192));
     /* with a large output and a short contraction, the GEMM takes the time to write the output */
     assert_true(gemm_seconds(&m, WORK_FP8, 8192, 8192, 16) > 2 * 8192.0 * 8192 / m.rate.bandwidth);
+}
+
+static double flops_per_second(const char *name, work w) {
+    static machine m;
+    FIXTURE_OK(machine_open(name, cpu, &m));
+    w.flops = 1e15;
+    return w.flops / (machine_seconds(&m, &w) - m.rate.launch);
+}
+
+/* What Ottava's kernels compute without tensor cores takes a hundred times as long. */
+static void own_kernels_on_a_gpu(void **state) {
+    const work grouped = {.op = OP_INDEX_grouped_gemm}, backward = {.op = OP_INDEX_attention_backward},
+               forward = {.op = OP_INDEX_attention_forward};
+    work own = forward;
+    own.by_own_kernel = true;
+    (void)state;
+    assert_true(flops_per_second("h200", grouped) < 1e12 && flops_per_second("h200", own) < 5e12);
+    assert_true(flops_per_second("h200", backward) > 339e12 && flops_per_second("h200", forward) > 599e12);
+    /* only on Hopper does cuDNN have a backward with a fixed order of sums that Ottava uses */
+    assert_true(flops_per_second("b200", backward) < 5e12 && flops_per_second("a100", backward) < 5e12);
+    assert_true(flops_per_second("b200", forward) > 1e15 && flops_per_second("a100", forward) > 189e12);
+}
+
+/* AdamW of bf16 tensors takes longer than moving their bytes, because of its instructions. */
+static void instructions_on_a_gpu(void **state) {
+    static machine m;
+    exec cx = {.device = cpu};
+    (void)state;
+    FIXTURE_OK(machine_open("h200", cpu, &m));
+    for (int narrow = 0; narrow < 2; narrow++) {
+        tensor p = shape(narrow ? OTT_BF16 : OTT_F32, 1 << 14, 1 << 14), s = shape(OTT_F32, 1, 16);
+        const adamw_args a = {.param = &p, .grad = &p, .moment1 = &p, .moment2 = &p, .state = &s};
+        work w = work_of(&cx, OP_INDEX_adamw, &a);
+        double seconds = machine_seconds(&m, &w) - m.rate.launch, moving = w.bytes / m.rate.bandwidth;
+        assert_true(narrow ? seconds > 1.2 * moving : seconds > 0.99 * moving && seconds < 1.01 * moving);
+    }
 }
 
 static void rings(void **state) {
@@ -205,10 +257,17 @@ static void refusals(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(a_product),       cmocka_unit_test(attention_counts),
-        cmocka_unit_test(casts),           cmocka_unit_test(casts_in_their_producers),
-        cmocka_unit_test(bytes_of_others), cmocka_unit_test(rings),
-        cmocka_unit_test(refusals),        cmocka_unit_test(products_on_a_gpu),
+        cmocka_unit_test(a_product),
+        cmocka_unit_test(attention_counts),
+        cmocka_unit_test(casts),
+        cmocka_unit_test(casts_in_their_producers),
+        cmocka_unit_test(bytes_of_others),
+        cmocka_unit_test(rings),
+        cmocka_unit_test(refusals),
+        cmocka_unit_test(products_on_a_gpu),
+        cmocka_unit_test(own_kernels_on_a_gpu),
+        cmocka_unit_test(instructions_on_a_gpu),
+        cmocka_unit_test(second_reads_on_a_gpu),
     };
     return cmocka_run_group_tests(tests, open_all, close_all);
 }

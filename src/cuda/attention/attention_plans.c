@@ -59,7 +59,8 @@ static const char *refuse_config(const cuda_device *c, const attention_library *
     if ((g->packed || backward) && l->version < ATTENTION_CUDNN_DETERMINISTIC)
         return "before 9.25 (" ATTENTION_CUDNN_INSTALL ") it is wrong for empty documents, and its backward "
                "is not deterministic";
-    if (backward && c->properties.major != 9) return "its deterministic backward is only used on Hopper";
+    if (backward && !gpu_has_ordered_attention(10 * c->properties.major + c->properties.minor))
+        return "its deterministic backward is only used on Hopper";
     bool keys = g->stride[ATTENTION_K] == g->stride[ATTENTION_V];
     if (backward)
         keys = keys && g->stride[ATTENTION_K] == g->stride[ATTENTION_GRAD_K] &&
