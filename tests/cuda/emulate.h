@@ -40,11 +40,15 @@ constexpr int saved_registers = 6, frame_bytes = 512;
 
 enum class waits { nothing, warp, block, done };
 
+struct shuffled {
+    uint64_t words[2];
+};
+
 struct fiber {
     void *stack; /* top of this fiber's stack while another fiber runs */
     waits state;
     /* values that this thread passed to its last two shuffles; others may still read the older one */
-    uint64_t slots[2];
+    shuffled slots[2];
     bool turn;   /* index of the slot for the next shuffle */
     actor *seen; /* the thread as the sanitizer sees it (sanitize.h) */
     bool fresh;
@@ -267,7 +271,7 @@ inline void launch(const char *name, dim3 grid, dim3 block, cudaStream_t stream,
 
 /* A warp shuffle: every lane passes `value` and receives the value of lane `from(lane)`. */
 template <class T, class From> UNSEEN T shuffle(T value, From from) {
-    static_assert(sizeof(T) <= sizeof(uint64_t), "a shuffled value has at most 8 bytes");
+    static_assert(sizeof(T) <= sizeof(shuffled), "a shuffled value has at most 16 bytes");
     int lane = current % warp_size, first = current - lane;
     int turn = fibers[current].turn;
     fibers[current].turn = !turn;
