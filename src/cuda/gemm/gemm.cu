@@ -306,16 +306,37 @@ extern "C" cudaError_t gemm_grouped_weight_launch(const grouped_gemm_weight_args
 
 /* ---- kernels that complement cuBLASLt ---- */
 
-__global__ void __launch_bounds__(GEMM_THREADS) epilogue_kernel(const float *sum, gemm_result c) {
+__global__ void __launch_bounds__(GEMM_THREADS)
+    epilogue_kernel(const float *sum, gemm_factors f, gemm_result c) {
     int64_t element = (int64_t)blockIdx.x * GEMM_THREADS + threadIdx.x;
     int64_t i = element / c.columns, j = element - i * c.columns;
-    if (i < c.rows) store_result(c, i, j, sum[element]);
+    if (i >= c.rows) return;
+    float factor = f.a ? f.a[i * f.a_step] * f.b[j * f.b_step] : 1.0f;
+    store_result(c, i, j, sum[element] * factor);
 }
 
-extern "C" cudaError_t gemm_epilogue_launch(const float *sum, const tensor *bias, const tensor *c,
-                                            bool accumulate, cudaStream_t stream) {
+extern "C" cudaError_t gemm_epilogue_launch(const float *sum, const gemm_factors *factors, const tensor *bias,
+                                            const tensor *c, bool accumulate, cudaStream_t stream) {
     gemm_result result = result_of(c, bias, accumulate);
-    LAUNCH(epilogue_kernel, blocks_for(c->rows * c->columns), GEMM_THREADS, stream, sum, result);
+    gemm_factors f = *factors;
+    LAUNCH(epilogue_kernel, blocks_for(c->rows * c->columns), GEMM_THREADS, stream, sum, f, result);
+    return cudaGetLastError();
+}
+
+__global__ void __launch_bounds__(GEMM_THREADS)
+    widen_kernel(const uint8_t *codes, int64_t rows, int64_t columns, int64_t ld, ott_dtype format,
+                 uint16_t *to, int64_t to_ld) {
+    SHARED(value_of, float[FP8_CODES]);
+    value_of[threadIdx.x] = narrow_from_fp8((uint8_t)threadIdx.x, format);
+    __syncthreads();
+    int64_t i = element_index() / columns, j = element_index() - i * columns;
+    if (i < rows) to[i * to_ld + j] = cast_to_bf16(value_of[codes[i * ld + j]]);
+}
+
+extern "C" cudaError_t gemm_widen_launch(const tensor *codes, int64_t ld, void *to, cudaStream_t stream) {
+    LAUNCH(widen_kernel, blocks_for(codes->rows * codes->columns), GEMM_THREADS, stream,
+           (const uint8_t *)codes->data, codes->rows, codes->columns, codes->ld, codes->dtype, (uint16_t *)to,
+           ld);
     return cudaGetLastError();
 }
 

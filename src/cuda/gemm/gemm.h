@@ -19,9 +19,18 @@ cudaError_t gemm_launch(const operand *a, const operand *b, const tensor *bias, 
 /* The grouped GEMM ops. deep: the matrices B of all experts are concatenated along K; if false, along N. */
 cudaError_t gemm_grouped_launch(const grouped_gemm_args *a, bool deep, cudaStream_t stream);
 cudaError_t gemm_grouped_weight_launch(const grouped_gemm_weight_args *a, cudaStream_t stream);
-/* c = round(sum + bias + c). The old c is added only if `accumulate`. sum: dense fp32, in c's shape. */
-cudaError_t gemm_epilogue_launch(const float *sum, const tensor *bias, const tensor *c, bool accumulate,
-                                 cudaStream_t stream);
+/* Scales of the rows of a sum, a[i * a_step], and of its columns, b[j * b_step]; a and b may be NULL. */
+typedef struct gemm_factors {
+    const float *a, *b;
+    int64_t a_step, b_step;
+} gemm_factors;
+
+/* c = round(sum * (a * b) + bias + c). The old c is added only if `accumulate`. sum: dense fp32, in c's
+   shape. */
+cudaError_t gemm_epilogue_launch(const float *sum, const gemm_factors *factors, const tensor *bias,
+                                 const tensor *c, bool accumulate, cudaStream_t stream);
+/* Converts FP8 codes to bf16, which has all their values. to: the same shape, with row stride ld. */
+cudaError_t gemm_widen_launch(const tensor *codes, int64_t ld, void *to, cudaStream_t stream);
 
 /* A copy of an operand's decode scales [mn][k]. mn_step, k_step, tiles: their order in `from`
    (fp8/scale_tiles.h). */
