@@ -17,10 +17,15 @@ static int64_t workspace(const device *d, enum op_index op, const void *args) {
     }
 }
 
+static op_slowness slowness(const device *d, enum op_index op, const void *args) {
+    return op == OP_INDEX_gemm ? cuda_gemm_slowness(d, args) : (op_slowness){0};
+}
+
 const op_table cuda_ops = {
 #define OP(name, fields) .name = cuda_##name,
 #define MANY(name)       .name##_many = cuda_##name##_many,
 #include "tensor/ops.def"
 #undef OP
     .workspace = workspace,
+    .slowness = slowness,
 };

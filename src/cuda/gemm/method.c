@@ -2,11 +2,15 @@
    from cuBLAS 13's documentation ("cublasLtMatmul", "Narrow Precision Data Types Usage"). */
 #include "cuda/gemm/method.h"
 #include "cuda/gemm/products.h"
+#include "cuda/ops.h"
 #include <string.h>
 
 enum { FP8_MULTIPLE = 16, MX_MULTIPLE = 32, BLOCK_MULTIPLE = 4, WIDE_MULTIPLE = 8 };
 enum { ADA = 89, HOPPER = 90, BLACKWELL = 100 }; /* compute capabilities times ten */
 #define LIBRARY_WORKSPACE ((int64_t)32 << 20)    /* bytes that NVIDIA recommends for Hopper */
+
+/* A quarter of the CUDA cores' rate is assumed for the kernel that computes one element per thread. */
+#define OWN_TIMES 500.0
 
 const char *method_text(product_method method) {
     static const char *const texts[METHOD_COUNT] = {
@@ -18,6 +22,10 @@ const char *method_text(product_method method) {
         [METHOD_OWN] = "a slow kernel of Ottava computes it",
     };
     return texts[method];
+}
+
+static int capability_of(const cuda_device *c) {
+    return 10 * c->properties.major + c->properties.minor;
 }
 
 static int64_t round_up(int64_t n, int64_t multiple) {
@@ -166,7 +174,6 @@ static void describe_call(const gemm_args *g, gemm_choice *w) {
 }
 
 bool method_describe(const cuda_device *c, const gemm_args *g, product_method method, gemm_choice *out) {
-    int capability = 10 * c->properties.major + c->properties.minor;
     memset(out, 0, sizeof *out); /* also clears padding: specs are compared with memcmp */
     out->library_at = out->a_scales_at = out->b_scales_at = out->a_copy_at = out->b_copy_at = out->sum_at =
         -1;
@@ -174,7 +181,7 @@ bool method_describe(const cuda_device *c, const gemm_args *g, product_method me
     if (method == METHOD_OWN) return true;
     describe_call(g, out);
     if (c->own_products || out->spec.m == 0 || out->spec.n == 0 || out->spec.k == 0) return false;
-    if (!describe_operands(capability, g, out)) return false;
+    if (!describe_operands(capability_of(c), g, out)) return false;
     plan_workspace(out, g);
     out->spec.alignment = align_strides(&out->spec);
     return true;
@@ -189,4 +196,15 @@ ott_status method_choose(cuda_device *c, const gemm_args *g, gemm_choice *out) {
         if (!p->refused) break;
     }
     return OTT_OK;
+}
+
+op_slowness cuda_gemm_slowness(const device *d, const gemm_args *g) {
+    gemm_choice w;
+    cuda_device *c = cuda_device_of(d);
+    bool fp8 = dtype_is_fp8(g->a->t.dtype) && capability_of(c) >= ADA;
+    op_slowness slow = {.times = 1};
+    if (c->own_products || method_choose(c, g, &w) != OTT_OK) return slow;
+    if (w.method == METHOD_WIDENED && fp8) slow = (op_slowness){2, method_text(w.method)};
+    if (w.method == METHOD_OWN && operand_k(g->a) > 0) slow = (op_slowness){OWN_TIMES, method_text(w.method)};
+    return slow;
 }
