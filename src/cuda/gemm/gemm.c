@@ -23,32 +23,32 @@ static int common_alignment(const matmul_spec *s, const matmul_data *data) {
     return (int)(bits & -bits);
 }
 
-static ott_status copy_codes(exec *cx, const operand *o, int64_t k, char *to) {
+/* Copies the codes to rows of k codes. Adds zeros to the rows, and rows of zeros up to `rows`. */
+static ott_status copy_codes(exec *cx, const operand *o, int64_t rows, int64_t k, char *to) {
     const tensor *t = &o->t;
-    TRY(cuda_check(cudaMemsetAsync(to, 0, (size_t)(t->rows * k), cuda_stream(cx)), "gemm"));
+    TRY(cuda_check(cudaMemsetAsync(to, 0, (size_t)(rows * k), cuda_stream(cx)), "gemm"));
     return cuda_check(cudaMemcpy2DAsync(to, (size_t)k, t->data, (size_t)t->ld, (size_t)t->columns,
                                         (size_t)t->rows, cudaMemcpyDeviceToDevice, cuda_stream(cx)),
                       "gemm");
 }
 
-static ott_status widen_codes(exec *cx, const operand *o, int64_t ld, void *to) {
-    return cuda_check(gemm_widen_launch(&o->t, ld, to, cuda_stream(cx)), "gemm");
-}
-
-/* *out: the operand that cuBLASLt reads: the operand itself, a padded copy, or a bf16 copy with row stride
-   ld. */
-static ott_status place_library_operand(exec *cx, const gemm_choice *w, const operand *o, int64_t at,
-                                        int64_t ld, const void **out) {
+/* *out: the operand that cuBLASLt reads: the operand itself, or its padded or widened copy. */
+static ott_status place_library_operand(exec *cx, const gemm_choice *w, const operand *o, bool of_b,
+                                        const void **out) {
+    const matmul_spec *s = &w->spec;
+    int64_t at = of_b ? w->b_copy_at : w->a_copy_at, ld = of_b ? s->ldb : s->lda;
     char *copy = (char *)cx->workspace + at;
     *out = at < 0 ? o->t.data : copy;
     if (at < 0) return OTT_OK;
-    return w->method == METHOD_WIDENED ? widen_codes(cx, o, ld, copy) : copy_codes(cx, o, ld, copy);
+    if (w->method != METHOD_WIDENED) return copy_codes(cx, o, of_b ? s->n : s->m, ld, copy);
+    tensor wide = {.data = copy, .dtype = matmul_dtype(s->a), .ld = ld};
+    return cuda_check(gemm_widen_launch(&o->t, &wide, cuda_stream(cx)), "gemm");
 }
 
 /* Describes a copy of an operand's scales from their own strides to the strides that cuBLASLt requires. */
 static gemm_scales describe_scales(const matmul_spec *s, const operand *o, bool of_b, void *to) {
     scale_block block = granularity_block(o->grain);
-    int64_t mn = of_b ? s->n : s->m;
+    int64_t mn = operand_mn(o);
     return (gemm_scales){.from = o->scale_inv,
                          .to = to,
                          .mn = block.mn == INT64_MAX ? 1 : (mn + block.mn - 1) / block.mn,
@@ -60,9 +60,11 @@ static gemm_scales describe_scales(const matmul_spec *s, const operand *o, bool 
                          .to_k_step = matmul_scale_index(s, of_b, 0, block.k == INT64_MAX ? 0 : block.k)};
 }
 
-/* True if cuBLASLt can read the scales where they are. *first: their address. */
-static bool find_scales_in_place(const matmul_spec *s, const gemm_scales *g, const void **first) {
-    bool along_mn = g->mn == 1 || g->mn_step == g->to_mn_step,
+/* True if cuBLASLt can read the scales where they are. padded: cuBLASLt reads more rows than the operand has.
+   *first: the scales' address. */
+static bool find_scales_in_place(const matmul_spec *s, const gemm_scales *g, bool padded,
+                                 const void **first) {
+    bool along_mn = g->mn == 1 || (g->mn_step == g->to_mn_step && !padded),
          along_k = g->k == 1 || g->k_step == g->to_k_step;
     *first = g->from;
     if (s->scales == SCALES_MX) { /* a view must begin with a tile */
@@ -79,7 +81,8 @@ static ott_status place_library_scales(exec *cx, const gemm_choice *w, const ope
     const matmul_spec *s = &w->spec;
     gemm_scales scales =
         describe_scales(s, o, of_b, (char *)cx->workspace + (of_b ? w->b_scales_at : w->a_scales_at));
-    if (find_scales_in_place(s, &scales, out)) return OTT_OK;
+    bool padded = (of_b ? s->n : s->m) != operand_mn(o);
+    if (find_scales_in_place(s, &scales, padded, out)) return OTT_OK;
     *out = scales.to;
     return cuda_check(s->scales == SCALES_MX ? gemm_tiles_launch(&scales, matmul_mx_tiles(s), cuda_stream(cx))
                                              : gemm_scales_launch(&scales, cuda_stream(cx)),
@@ -89,8 +92,8 @@ static ott_status place_library_scales(exec *cx, const gemm_choice *w, const ope
 static ott_status place_operands(exec *cx, const gemm_args *g, const gemm_choice *w, matmul_data *out) {
     char *workspace = cx->workspace;
     *out = (matmul_data){.d = w->sum_at < 0 ? g->c->data : workspace + w->sum_at};
-    TRY(place_library_operand(cx, w, g->a, w->a_copy_at, w->spec.lda, &out->a));
-    TRY(place_library_operand(cx, w, g->b, w->b_copy_at, w->spec.ldb, &out->b));
+    TRY(place_library_operand(cx, w, g->a, false, &out->a));
+    TRY(place_library_operand(cx, w, g->b, true, &out->b));
     if (w->a_scales_at < 0 || w->spec.scales == SCALES_ONE) return OTT_OK;
     TRY(place_library_scales(cx, w, g->a, false, &out->a_scale));
     return place_library_scales(cx, w, g->b, true, &out->b_scale);
@@ -125,8 +128,9 @@ static ott_status run_product(exec *cx, const gemm_args *g, const gemm_choice *w
     gemm_factors factors = factors_of(g, w);
     TRY(products_run(cx, p, data, (char *)cx->workspace + w->library_at));
     if (p->failed || w->sum_at < 0) return OTT_OK;
-    return cuda_check(gemm_epilogue_launch(data->d, &factors, g->bias, g->c, g->accumulate, cuda_stream(cx)),
-                      "gemm");
+    return cuda_check(
+        gemm_epilogue_launch(data->d, w->spec.ldd, &factors, g->bias, g->c, g->accumulate, cuda_stream(cx)),
+        "gemm");
 }
 
 static ott_status run_checked(exec *cx, const gemm_args *g, const gemm_choice *w, cuda_product *p,

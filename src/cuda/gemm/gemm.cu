@@ -1,7 +1,7 @@
 /* cuda/gemm/gemm: a product in exactly the order of fp8/reference.h, element by element, slowly. Each thread
    computes one element of C. Neighbouring threads share the cache lines of the operands. */
 #include "cuda/gemm/gemm.h"
-#include "cuda/launch.h"
+#include "cuda/view.h"
 #include "base/fmath.h"
 #include "fp8/narrow.h"
 #include <cuda_fp16.h>
@@ -307,36 +307,42 @@ extern "C" cudaError_t gemm_grouped_weight_launch(const grouped_gemm_weight_args
 /* ---- kernels that complement cuBLASLt ---- */
 
 __global__ void __launch_bounds__(GEMM_THREADS)
-    epilogue_kernel(const float *sum, gemm_factors f, gemm_result c) {
-    int64_t element = (int64_t)blockIdx.x * GEMM_THREADS + threadIdx.x;
-    int64_t i = element / c.columns, j = element - i * c.columns;
+    epilogue_kernel(const float *sum, int64_t sum_ld, gemm_factors f, gemm_result c) {
+    int64_t i = element_index() / c.columns, j = element_index() - i * c.columns;
     if (i >= c.rows) return;
-    float factor = f.a ? f.a[i * f.a_step] * f.b[j * f.b_step] : 1.0f;
-    store_result(c, i, j, sum[element] * factor);
+    float x = f.a ? f.a[i * f.a_step] : 1.0f, y = f.b ? f.b[j * f.b_step] : 1.0f;
+    store_result(c, i, j, sum[i * sum_ld + j] * (x * y));
 }
 
-extern "C" cudaError_t gemm_epilogue_launch(const float *sum, const gemm_factors *factors, const tensor *bias,
-                                            const tensor *c, bool accumulate, cudaStream_t stream) {
+extern "C" cudaError_t gemm_epilogue_launch(const float *sum, int64_t sum_ld, const gemm_factors *factors,
+                                            const tensor *bias, const tensor *c, bool accumulate,
+                                            cudaStream_t stream) {
     gemm_result result = result_of(c, bias, accumulate);
     gemm_factors f = *factors;
-    LAUNCH(epilogue_kernel, blocks_for(c->rows * c->columns), GEMM_THREADS, stream, sum, f, result);
+    LAUNCH(epilogue_kernel, blocks_for(c->rows * c->columns), GEMM_THREADS, stream, sum, sum_ld, f, result);
     return cudaGetLastError();
 }
 
+template <reads R>
 __global__ void __launch_bounds__(GEMM_THREADS)
-    widen_kernel(const uint8_t *codes, int64_t rows, int64_t columns, int64_t ld, ott_dtype format,
-                 uint16_t *to, int64_t to_ld) {
+    widen_kernel(view from, ott_dtype format, view to, bool bf16) {
     SHARED(value_of, float[FP8_CODES]);
-    value_of[threadIdx.x] = narrow_from_fp8((uint8_t)threadIdx.x, format);
+    if (R == reads::fp8) value_of[threadIdx.x] = narrow_from_fp8((uint8_t)threadIdx.x, format);
     __syncthreads();
-    int64_t i = element_index() / columns, j = element_index() - i * columns;
-    if (i < rows) to[i * to_ld + j] = cast_to_bf16(value_of[codes[i * ld + j]]);
+    int64_t i = element_index() / from.columns, j = element_index() - i * from.columns;
+    if (i >= from.rows) return;
+    float x = load<R>(from.data, i * from.ld + j, value_of);
+    if (bf16)
+        store<OTT_BF16>(to, i, j, x);
+    else
+        store<OTT_F32>(to, i, j, x);
 }
 
-extern "C" cudaError_t gemm_widen_launch(const tensor *codes, int64_t ld, void *to, cudaStream_t stream) {
-    LAUNCH(widen_kernel, blocks_for(codes->rows * codes->columns), GEMM_THREADS, stream,
-           (const uint8_t *)codes->data, codes->rows, codes->columns, codes->ld, codes->dtype, (uint16_t *)to,
-           ld);
+extern "C" cudaError_t gemm_widen_launch(const tensor *from, const tensor *to, cudaStream_t stream) {
+    view f = view_of(from), t = view_of(to);
+    WITH_READS(from->dtype, R,
+               LAUNCH(widen_kernel<R>, blocks_for(from->rows * from->columns), GEMM_THREADS, stream, f,
+                      from->dtype, t, to->dtype == OTT_BF16));
     return cudaGetLastError();
 }
 

@@ -25,12 +25,12 @@ typedef struct gemm_factors {
     int64_t a_step, b_step;
 } gemm_factors;
 
-/* c = round(sum * (a * b) + bias + c). The old c is added only if `accumulate`. sum: dense fp32, in c's
-   shape. */
-cudaError_t gemm_epilogue_launch(const float *sum, const gemm_factors *factors, const tensor *bias,
-                                 const tensor *c, bool accumulate, cudaStream_t stream);
-/* Converts FP8 codes to bf16, which has all their values. to: the same shape, with row stride ld. */
-cudaError_t gemm_widen_launch(const tensor *codes, int64_t ld, void *to, cudaStream_t stream);
+/* c = round(sum * (a * b) + bias + c). The old c is added only if `accumulate`. sum: fp32, with row stride
+   sum_ld. */
+cudaError_t gemm_epilogue_launch(const float *sum, int64_t sum_ld, const gemm_factors *factors,
+                                 const tensor *bias, const tensor *c, bool accumulate, cudaStream_t stream);
+/* Copies a tensor to `to`, in a format that has all its values: bf16 or fp32. Reads to's data, dtype and ld. */
+cudaError_t gemm_widen_launch(const tensor *from, const tensor *to, cudaStream_t stream);
 
 /* A copy of an operand's decode scales [mn][k]. mn_step, k_step, tiles: their order in `from`
    (fp8/scale_tiles.h). */

@@ -18,7 +18,7 @@ const char *method_text(product_method method) {
         [METHOD_SUMS] = "cuBLASLt computes its sums in fp32, and one more kernel rounds them",
         [METHOD_UNSCALED] =
             "cuBLASLt computes it without scales, and one more kernel multiplies by the scales",
-        [METHOD_WIDENED] = "cuBLASLt computes it from bf16 copies of the codes, half as fast as in FP8",
+        [METHOD_WIDENED] = "cuBLASLt computes it from wider copies of the operands",
         [METHOD_OWN] = "a slow kernel of Ottava computes it",
     };
     return texts[method];
@@ -62,18 +62,17 @@ static bool choose_scales(int capability, const gemm_args *g, matmul_scales *out
         *out = SCALES_MX;
     else
         return false;
-    return g->spec.order == (granularity_is_block(a) ? SCALE_A_THEN_B : SCALE_PRODUCT);
-}
-
-static bool is_scaled_fp8(const gemm_args *g) {
-    return dtype_is_fp8(g->a->t.dtype) && dtype_is_fp8(g->b->t.dtype) && g->a->scale_inv && g->b->scale_inv;
+    /* MX scales are powers of two, so their order does not matter */
+    return *out == SCALES_MX || g->spec.order == (granularity_is_block(a) ? SCALE_A_THEN_B : SCALE_PRODUCT);
 }
 
 /* True if cuBLASLt multiplies these codes, whatever their scales are. */
 static bool multiplies_codes(int capability, const gemm_args *g, const matmul_spec *s) {
     bool both_e5m2 = g->a->t.dtype == OTT_E5M2 && g->b->t.dtype == OTT_E5M2;
-    return capability >= ADA && is_scaled_fp8(g) && !both_e5m2 && !g->a->transposed && !g->b->transposed &&
-           s->n % FP8_MULTIPLE == 0 && s->ldd * dtype_bytes(matmul_dtype(s->d)) % FP8_MULTIPLE == 0;
+    bool scaled = g->a->scale_inv && g->b->scale_inv;
+    return capability >= ADA && dtype_is_fp8(g->b->t.dtype) && scaled && !both_e5m2 && !g->a->transposed &&
+           !g->b->transposed && s->n % FP8_MULTIPLE == 0 &&
+           s->ldd * dtype_bytes(matmul_dtype(s->d)) % FP8_MULTIPLE == 0;
 }
 
 static bool describe_scaled(int capability, const gemm_args *g, matmul_spec *s) {
@@ -89,11 +88,13 @@ static bool describe_unscaled(int capability, const gemm_args *g, matmul_spec *s
     return multiplies_codes(capability, g, s) && has_scales_of_rows(g);
 }
 
+/* Copies of FP8 codes are in bf16, copies of other formats in fp32. */
 static bool describe_widened(const gemm_args *g, matmul_spec *s) {
-    s->a = s->b = CUDA_R_16BF;
+    bool narrow = dtype_is_fp8(g->a->t.dtype) && dtype_is_fp8(g->b->t.dtype);
+    s->a = s->b = narrow ? CUDA_R_16BF : CUDA_R_32F;
     s->lda = round_up(g->a->t.columns, WIDE_MULTIPLE);
     s->ldb = round_up(g->b->t.columns, WIDE_MULTIPLE);
-    return is_scaled_fp8(g) && has_scales_of_rows(g);
+    return has_scales_of_rows(g);
 }
 
 static bool describe_high_precision(const gemm_args *g, const matmul_spec *s) {
@@ -110,7 +111,7 @@ static bool describe_operands(int capability, const gemm_args *g, gemm_choice *w
         return fp8 ? describe_scaled(capability, g, s) : describe_high_precision(g, s);
     case METHOD_SUMS: return fp8 ? describe_scaled(capability, g, s) : describe_high_precision(g, s);
     case METHOD_UNSCALED: return fp8 && describe_unscaled(capability, g, s);
-    case METHOD_WIDENED: return fp8 && describe_widened(g, s);
+    case METHOD_WIDENED: return describe_widened(g, s);
     default: return true;
     }
 }
@@ -118,11 +119,13 @@ static bool describe_operands(int capability, const gemm_args *g, gemm_choice *w
 /* ---- workspace ---- */
 
 /* If cuBLASLt cannot read the codes in place, reserves workspace for copies. The copies have zeros as padding
-   at the end of K, which do not change the product. */
-static void stage_codes(gemm_choice *w) {
+   at the ends of M, N and K. */
+static void stage_codes(gemm_choice *w, const tensor *c) {
     matmul_spec *s = &w->spec;
     int64_t multiple = s->scales == SCALES_MX ? MX_MULTIPLE : FP8_MULTIPLE;
-    if (s->k % multiple == 0 && s->lda % FP8_MULTIPLE == 0 && s->ldb % FP8_MULTIPLE == 0) return;
+    if (s->m == c->rows && s->n == c->columns && s->k % multiple == 0 && s->lda % FP8_MULTIPLE == 0 &&
+        s->ldb % FP8_MULTIPLE == 0)
+        return;
     s->k = s->lda = s->ldb = round_up(s->k, multiple);
     w->a_copy_at = reserve_workspace(w, s->m * s->k);
     w->b_copy_at = reserve_workspace(w, s->n * s->k);
@@ -134,10 +137,11 @@ static void plan_workspace(gemm_choice *w, const gemm_args *g) {
     s->workspace = parts < LIBRARY_WORKSPACE ? round_up(parts, GPU_ALIGNMENT) : LIBRARY_WORKSPACE;
     w->library_at = reserve_workspace(w, s->workspace);
     if (w->method == METHOD_WIDENED) {
-        w->a_copy_at = reserve_workspace(w, 2 * g->a->t.rows * s->lda);
-        w->b_copy_at = reserve_workspace(w, 2 * g->b->t.rows * s->ldb);
+        int64_t bytes = dtype_bytes(matmul_dtype(s->a));
+        w->a_copy_at = reserve_workspace(w, bytes * g->a->t.rows * s->lda);
+        w->b_copy_at = reserve_workspace(w, bytes * g->b->t.rows * s->ldb);
     } else if (s->scales != SCALES_NONE) {
-        stage_codes(w);
+        stage_codes(w, g->c);
         w->a_scales_at = reserve_workspace(w, matmul_scale_bytes(s->scales) * matmul_scale_count(s, false));
         w->b_scales_at = reserve_workspace(w, matmul_scale_bytes(s->scales) * matmul_scale_count(s, true));
     }
@@ -157,9 +161,11 @@ static int align_strides(const matmul_spec *s) {
 
 static void describe_call(const gemm_args *g, gemm_choice *w) {
     matmul_spec *s = &w->spec;
-    bool sums = w->method != METHOD_LIBRARY;
+    bool sums = w->method != METHOD_LIBRARY, pads = sums && w->method != METHOD_WIDENED;
     s->m = g->c->rows;
     s->n = g->c->columns;
+    if (pads && granularity_is_block(g->a->grain)) s->m = round_up(s->m, BLOCK_MULTIPLE);
+    if (pads && dtype_is_fp8(g->a->t.dtype)) s->n = round_up(s->n, FP8_MULTIPLE);
     s->k = operand_k(g->a);
     s->lda = g->a->t.ld;
     s->ldb = g->b->t.ld;

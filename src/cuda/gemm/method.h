@@ -14,7 +14,7 @@ typedef enum product_method {
     METHOD_LIBRARY, /* cuBLASLt computes C */
     METHOD_SUMS, /* cuBLASLt computes scaled sums in fp32. A kernel adds the bias and the old C, and rounds */
     METHOD_UNSCALED, /* the same, and the kernel also multiplies the sums by the scales of tensors or rows */
-    METHOD_WIDENED,  /* like METHOD_UNSCALED, for bf16 copies of the FP8 codes, which are exact */
+    METHOD_WIDENED,  /* the same, for exact copies of the operands: FP8 codes in bf16, other mixes in fp32 */
     METHOD_OWN,      /* Ottava's kernel computes C */
     METHOD_COUNT
 } product_method;
@@ -24,8 +24,8 @@ typedef struct gemm_choice {
     product_method method;
     matmul_spec spec; /* spec.alignment counts only row strides; addresses are known at run time */
     int64_t library_at, a_scales_at, b_scales_at;
-    int64_t a_copy_at, b_copy_at; /* copies of the codes: padded, or in bf16 */
-    int64_t sum_at;               /* fp32 sums, dense, in C's shape */
+    int64_t a_copy_at, b_copy_at; /* copies of the operands: padded or widened */
+    int64_t sum_at;               /* fp32 sums, [spec.m][spec.ldd], at least C's shape */
     int64_t bytes;
 } gemm_choice;
 
