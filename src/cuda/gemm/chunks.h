@@ -27,15 +27,26 @@ template <bool Transposed> __device__ __forceinline__ int slot_of(int mn, int k)
                       : line * (DEPTH / SLOT) + (slot ^ (line >> 1 & 3));
 }
 
-/* Loads the part of 16 rows (MN) and 16 terms (K), from (mn, k) on. out: rows 0 to 7, terms 0 to 7; rows 8 to
-   15, terms 0 to 7; then terms 8 to 15. */
+/* Load the part of 16 rows (MN) and 16 terms (K), from (mn, k) on, as four matrices of 8 x 8. left: the matrices
+   follow each other along MN, then along K, as in mma_left. right: along K, then along MN, as in two
+   mma_right. */
 template <bool Transposed>
 __device__ __forceinline__ void load_part(uint32_t (&out)[4], const operand_tile &t, int mn, int k) {
-    int lane = threadIdx.x % 32;
+    const uint4 *row = &t.slot[slot_of<Transposed>(mn, k)];
     if constexpr (Transposed)
-        mma_load_transposed(out, &t.slot[slot_of<true>(mn + lane / 8 % 2 * 8, k + lane / 16 * 8 + lane % 8)]);
+        mma_load_transposed(out, row);
     else
-        mma_load(out, &t.slot[slot_of<false>(mn + lane % 16, k + lane / 16 * 8)]);
+        mma_load(out, row);
+}
+template <bool Transposed>
+__device__ __forceinline__ void load_left(uint32_t (&out)[4], const operand_tile &t, int mn, int k) {
+    int lane = threadIdx.x % 32, first = lane / 8 % 2 * 8, second = lane / 16 * 8, line = lane % 8;
+    load_part<Transposed>(out, t, mn + first + (Transposed ? 0 : line), k + second + (Transposed ? line : 0));
+}
+template <bool Transposed>
+__device__ __forceinline__ void load_right(uint32_t (&out)[4], const operand_tile &t, int mn, int k) {
+    int lane = threadIdx.x % 32, first = lane / 8 % 2 * 8, second = lane / 16 * 8, line = lane % 8;
+    load_part<Transposed>(out, t, mn + second + (Transposed ? 0 : line), k + first + (Transposed ? line : 0));
 }
 
 /* The chunks of one operand that a thread moves. Size: bytes of an element. Chunk i begins i * lines lines after
@@ -45,27 +56,27 @@ template <int Size, bool Transposed> struct chunks {
     static constexpr int lines = TILE_THREADS / of_line, count = TILE * DEPTH / each / TILE_THREADS;
     const char *from; /* chunk 0 of the next tile */
     int64_t line_bytes;
-    int mn, k;        /* element that chunk 0 begins with; k: in the next tile */
-    int rows, depth;  /* the operand's rows from this tile's first on (at most TILE), and its terms */
+    int slot;         /* of chunk 0 */
+    int mn, k;        /* numbers of rows and of terms that the operand has from chunk 0 of the next tile on */
     uint32_t padding; /* value of elements beyond the operand */
     bool aligned;     /* every chunk begins at a multiple of 16 bytes */
 };
 
-/* mn: first row of the tile; rows: number of the operand's rows. */
+/* mn: first row of the tile; rows, depth: numbers of the operand's rows and terms. */
 template <int Size, bool Transposed>
 __device__ __forceinline__ chunks<Size, Transposed> chunks_of(const gemm_side &s, int64_t mn, int64_t rows,
                                                               int64_t depth, uint32_t padding) {
     chunks<Size, Transposed> c;
     int line = threadIdx.x / c.of_line, in_line = threadIdx.x % c.of_line * c.each;
-    c.mn = Transposed ? in_line : line;
-    c.k = Transposed ? line : in_line;
-    c.line_bytes = (Transposed ? s.k_stride : s.mn_stride) * Size;
+    int first_mn = Transposed ? in_line : line, first_k = Transposed ? line : in_line;
     const char *data = (const char *)s.data + mn * s.mn_stride * Size;
-    c.aligned = ((uintptr_t)data | (uintptr_t)c.line_bytes) % 16 == 0;
+    c.line_bytes = (Transposed ? s.k_stride : s.mn_stride) * Size;
     c.from = data + line * c.line_bytes + in_line * Size;
-    c.rows = rows - mn < TILE ? (int)(rows - mn) : (int)TILE;
-    c.depth = (int)depth;
+    c.slot = slot_of<Transposed>(first_mn, first_k);
+    c.mn = (rows - mn < TILE ? (int)(rows - mn) : (int)TILE) - first_mn;
+    c.k = (int)depth - first_k;
     c.padding = padding;
+    c.aligned = ((uintptr_t)data | (uintptr_t)c.line_bytes) % 16 == 0;
     return c;
 }
 
@@ -73,15 +84,14 @@ __device__ __forceinline__ chunks<Size, Transposed> chunks_of(const gemm_side &s
    has, or negative. */
 template <int Size, bool Transposed>
 __device__ __forceinline__ int room_in(const chunks<Size, Transposed> &c, int i) {
-    int next = i * c.lines;
-    if (Transposed) return c.k + next < c.depth ? c.rows - c.mn : 0;
-    return c.mn + next < c.rows ? c.depth - c.k : 0;
+    int along = Transposed ? c.mn : c.k, across = Transposed ? c.k : c.mn;
+    return i * c.lines < across ? along : 0;
 }
 
 template <int Size, bool Transposed>
 __device__ __forceinline__ void move_to_next_tile(chunks<Size, Transposed> &c) {
     c.from += Transposed ? DEPTH * c.line_bytes : DEPTH * Size;
-    c.k += DEPTH;
+    c.k -= DEPTH;
 }
 
 /* Loads a chunk by elements. */
@@ -103,10 +113,9 @@ template <bool Transposed>
 __device__ __forceinline__ void copy_chunks(operand_tile &to, chunks<2, Transposed> &c) {
 #pragma unroll
     for (int i = 0; i < c.count; i++) {
-        int room = room_in(c, i), next = i * c.lines;
-        const char *from = c.from + next * c.line_bytes;
-        uint4 *slot = &to.slot[slot_of<Transposed>(c.mn + (Transposed ? 0 : next),
-                                                   c.k % DEPTH + (Transposed ? next : 0))];
+        int room = room_in(c, i);
+        const char *from = c.from + i * c.lines * c.line_bytes;
+        uint4 *slot = &to.slot[c.slot + i * TILE_THREADS];
         if (c.aligned && room >= c.each)
             copy_async(slot, from, true);
         else
@@ -152,17 +161,14 @@ __device__ __forceinline__ uint32_t halves_of(uint32_t codes, int i, bool e4m3) 
     return e4m3 ? halves_of_e4m3(high) : high;
 }
 
-/* Stores this thread's chunk in fp16. c: the chunk's place in a tile. */
+/* Stores this thread's chunk in fp16: in two slots, whose indices differ in bit 0. */
 template <bool Transposed>
 __device__ __forceinline__ void store_codes(operand_tile &to, const chunks<1, Transposed> &c,
                                             const uint4 &codes, bool e4m3) {
-    uint32_t word[4] = {codes.x, codes.y, codes.z, codes.w};
-#pragma unroll
-    for (int i = 0; i < 2; i++)
-        to.slot[slot_of<Transposed>(c.mn + (Transposed ? i * SLOT : 0),
-                                    c.k % DEPTH + (Transposed ? 0 : i * SLOT))] =
-            make_uint4(halves_of(word[2 * i], 0, e4m3), halves_of(word[2 * i], 1, e4m3),
-                       halves_of(word[2 * i + 1], 0, e4m3), halves_of(word[2 * i + 1], 1, e4m3));
+    to.slot[c.slot] = make_uint4(halves_of(codes.x, 0, e4m3), halves_of(codes.x, 1, e4m3),
+                                 halves_of(codes.y, 0, e4m3), halves_of(codes.y, 1, e4m3));
+    to.slot[c.slot ^ 1] = make_uint4(halves_of(codes.z, 0, e4m3), halves_of(codes.z, 1, e4m3),
+                                     halves_of(codes.w, 0, e4m3), halves_of(codes.w, 1, e4m3));
 }
 
 #endif

@@ -228,14 +228,14 @@ __device__ __forceinline__ void multiply_tiles(warp_sums &sums, const tile_pair 
     for (int k = 0; k < DEPTH; k += 16) {
         uint32_t b[PART_COLUMNS / 2][4];
 #pragma unroll
-        for (int n = 0; n < PART_COLUMNS / 2; n++) load_part<TB>(b[n], t.b, warp_column() + n * 16, k);
+        for (int n = 0; n < PART_COLUMNS / 2; n++) load_right<TB>(b[n], t.b, warp_column() + n * 16, k);
 #pragma unroll
         for (int m = 0; m < PART_ROWS; m++) {
             mma_left a;
-            load_part<TA>(a.at, t.a, warp_row() + m * 16, k);
+            load_left<TA>(a.at, t.a, warp_row() + m * 16, k);
 #pragma unroll
             for (int n = 0; n < PART_COLUMNS; n++)
-                mma_add<D>(sums.of[m][n], a, {b[n / 2][n % 2], b[n / 2][n % 2 + 2]});
+                mma_add<D>(sums.of[m][n], a, {b[n / 2][n % 2 * 2], b[n / 2][n % 2 * 2 + 1]});
         }
     }
 }
