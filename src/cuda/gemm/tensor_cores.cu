@@ -242,8 +242,8 @@ __device__ __forceinline__ void multiply_tiles(warp_sums &sums, const tile_pair 
 
 /* Adds the sums of a scale block, scaled, to the result, and sets them to 0. scales: of the tile's rows, then
    of its columns. */
-__device__ __forceinline__ void add_scaled(warp_sums &result, warp_sums &sums, const float *scales,
-                                           bool product) {
+template <bool Product>
+__device__ __forceinline__ void add_scaled(warp_sums &result, warp_sums &sums, const float *scales) {
     int row = warp_row() + threadIdx.x % 32 / 4, column = TILE + warp_column() + threadIdx.x % 4 * 2;
 #pragma unroll
     for (int m = 0; m < PART_ROWS; m++)
@@ -253,7 +253,7 @@ __device__ __forceinline__ void add_scaled(warp_sums &result, warp_sums &sums, c
             for (int i = 0; i < 4; i++) {
                 float x = scales[row + m * 16 + i / 2 * 8], y = scales[column + n * 8 + i % 2];
                 float &p = sums.of[m][n].at[i], &s = result.of[m][n].at[i];
-                s = product ? fmaf(p, x * y, s) : fmaf(p * x, y, s);
+                s = Product ? fmaf(p, x * y, s) : fmaf(p * x, y, s);
                 p = 0;
             }
 }
@@ -366,8 +366,12 @@ __global__ void __launch_bounds__(TILE_THREADS, Blocks ? 1 : 2)
         if (!works) continue;
         multiply_tiles<D, TA, TB>(sums, pair);
         if constexpr (Blocks)
-            if ((t + 1) >> feed.shift != t >> feed.shift || t + 1 == feed.tiles)
-                add_scaled(result, sums, pair.scale, w.order == SCALE_PRODUCT);
+            if ((t + 1) >> feed.shift != t >> feed.shift || t + 1 == feed.tiles) {
+                if (w.order == SCALE_PRODUCT)
+                    add_scaled<true>(result, sums, pair.scale);
+                else
+                    add_scaled<false>(result, sums, pair.scale);
+            }
     }
     float factor = j.groups.all ? balance_of(j.groups, p.group) : 1.0f;
 #pragma unroll 1
