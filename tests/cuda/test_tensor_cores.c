@@ -135,6 +135,38 @@ static void every_code_has_its_value(void **state) {
     }
 }
 
+/* The gradients of weights, of groups that begin anywhere in aligned rows of the operands. */
+static void groups_begin_anywhere(void **state) {
+    (void)state;
+    enum { M = 20, N = 24, R = 96, GROUPS = 3 };
+    static const ott_dtype formats[] = {OTT_BF16, OTT_F16, OTT_E4M3};
+    static const int32_t ends[GROUPS] = {5, 41, 90};
+    for (int i = 0; i < 3; i++) {
+        uint8_t values[(M + N) * R * 2];
+        float sums[2][GROUPS * M * N] = {0};
+        for (int at = 0; at < (M + N) * R; at++)
+            if (formats[i] == OTT_E4M3)
+                values[at] = cast_to_fp8((float)(at % 17 - 8), OTT_E4M3, CAST_SATURATE);
+            else
+                cast_store(values, formats[i], at, (float)(at % 17 - 8));
+        char *data = cuda.block;
+        int64_t row = R * dtype_bytes(formats[i]);
+        succeed(device_copy_in(cuda.device, data, values, sizeof values));
+        operand a = {.t = tensor_matrix(data, formats[i], M, R)};
+        operand b = {.t = tensor_matrix(data + M * row, formats[i], N, R)};
+        tensor end = tensor_vector(data + sizeof values, OTT_I32, GROUPS);
+        tensor to = tensor_matrix(data + sizeof values + 64, OTT_F32, GROUPS * M, N);
+        grouped_gemm_weight_args args = {.a = &a, .b = &b, .end = &end, .c = &to};
+        for (int exact = 0; exact < 2; exact++) {
+            succeed(device_copy_in(cuda.device, end.data, ends, sizeof ends));
+            succeed(device_copy_in(cuda.device, to.data, sums[exact], sizeof sums[exact]));
+            assert_int_equal(launch_weight(&args, exact), cudaSuccess);
+            succeed(device_copy_out(cuda.device, sums[exact], to.data, sizeof sums[exact]));
+        }
+        assert_memory_equal(sums[0], sums[1], sizeof sums[0]);
+    }
+}
+
 #define TEST(name) cmocka_unit_test_setup_teardown(name, open_all, close_all)
 
 int main(int count, char **arguments) {
@@ -142,6 +174,7 @@ int main(int count, char **arguments) {
         TEST(products_have_the_references_bits),
         TEST(grouped_products_have_the_references_bits),
         TEST(every_code_has_its_value),
+        TEST(groups_begin_anywhere),
     };
     if (count > 1) cmocka_set_test_filter(arguments[1]);
     return cmocka_run_group_tests(tests, NULL, NULL);

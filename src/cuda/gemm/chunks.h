@@ -80,12 +80,22 @@ __device__ __forceinline__ chunks<Size, Transposed> chunks_of(const gemm_side &s
     return c;
 }
 
-/* Returns how many elements of chunk i the operand has, from the chunk's first on; it may be more than a chunk
-   has, or negative. */
+/* The part of a chunk that the operand has: elements [first, end). `end` may exceed the chunk. */
+struct chunk_part {
+    int first, end;
+};
+
+/* Returns the part of chunk i. skip: the tile's first terms that the operand does not have. */
 template <int Size, bool Transposed>
-__device__ __forceinline__ int room_in(const chunks<Size, Transposed> &c, int i) {
-    int along = Transposed ? c.mn : c.k, across = Transposed ? c.k : c.mn;
-    return i * c.lines < across ? along : 0;
+__device__ __forceinline__ chunk_part part_of(const chunks<Size, Transposed> &c, int i, int skip) {
+    int line = threadIdx.x / c.of_line + i * c.lines, in_line = threadIdx.x % c.of_line * c.each;
+    if (Transposed) return {0, i * c.lines < c.k && line >= skip ? c.mn : 0};
+    return {skip - in_line, i * c.lines < c.mn ? c.k : 0};
+}
+
+template <int Size, bool Transposed>
+__device__ __forceinline__ bool is_whole(const chunks<Size, Transposed> &c, const chunk_part &part) {
+    return c.aligned && part.first <= 0 && part.end >= c.each;
 }
 
 template <int Size, bool Transposed>
@@ -95,12 +105,14 @@ __device__ __forceinline__ void move_to_next_tile(chunks<Size, Transposed> &c) {
 }
 
 /* Loads a chunk by elements. */
-template <int Size> __device__ __forceinline__ uint4 gather(const char *from, int room, uint32_t padding) {
+template <int Size>
+__device__ __forceinline__ uint4 gather(const char *from, const chunk_part &part, uint32_t padding) {
     uint32_t word[4] = {};
 #pragma unroll
     for (int i = 0; i < 16 / Size; i++) {
         uint32_t x = padding;
-        if (i < room) x = Size == 2 ? ((const uint16_t *)from)[i] : ((const uint8_t *)from)[i];
+        if (i >= part.first && i < part.end)
+            x = Size == 2 ? ((const uint16_t *)from)[i] : ((const uint8_t *)from)[i];
         word[i * Size / 4] |= x << i * Size % 4 * 8;
     }
     return make_uint4(word[0], word[1], word[2], word[3]);
@@ -110,16 +122,16 @@ template <int Size> __device__ __forceinline__ uint4 gather(const char *from, in
 
 /* Begins to copy this thread's chunks of the next tile to shared memory. */
 template <bool Transposed>
-__device__ __forceinline__ void copy_chunks(operand_tile &to, chunks<2, Transposed> &c) {
+__device__ __forceinline__ void copy_chunks(operand_tile &to, chunks<2, Transposed> &c, int skip) {
 #pragma unroll
     for (int i = 0; i < c.count; i++) {
-        int room = room_in(c, i);
+        chunk_part part = part_of(c, i, skip);
         const char *from = c.from + i * c.lines * c.line_bytes;
         uint4 *slot = &to.slot[c.slot + i * TILE_THREADS];
-        if (c.aligned && room >= c.each)
+        if (is_whole(c, part))
             copy_async(slot, from, true);
         else
-            *slot = gather<2>(from, room, c.padding);
+            *slot = gather<2>(from, part, c.padding);
     }
     move_to_next_tile(c);
 }
@@ -127,9 +139,9 @@ __device__ __forceinline__ void copy_chunks(operand_tile &to, chunks<2, Transpos
 /* ---- FP8 operands ---- */
 
 /* Loads this thread's chunk of the next tile. */
-template <bool Transposed> __device__ __forceinline__ uint4 load_codes(chunks<1, Transposed> &c) {
-    int room = room_in(c, 0);
-    uint4 codes = c.aligned && room >= c.each ? *(const uint4 *)c.from : gather<1>(c.from, room, c.padding);
+template <bool Transposed> __device__ __forceinline__ uint4 load_codes(chunks<1, Transposed> &c, int skip) {
+    chunk_part part = part_of(c, 0, skip);
+    uint4 codes = is_whole(c, part) ? *(const uint4 *)c.from : gather<1>(c.from, part, c.padding);
     move_to_next_tile(c);
     return codes;
 }

@@ -13,6 +13,8 @@ enum { WARP_ROWS = 64, WARP_COLUMNS = 32, PART_ROWS = WARP_ROWS / 16, PART_COLUM
 enum { PIECE = 32, PIECE_ROWS = PIECE * TILE / WARP_ROWS, PIECE_WIDTH = TILE + 8 };
 /* Neighbouring blocks compute tiles in BAND rows of tiles, so that they share operands in the L2 cache. */
 enum { BAND = 8 };
+/* A row of ALIGNED elements of any format is a multiple of 16 bytes. */
+enum { ALIGNED = 16 };
 
 enum class grouping { none, rows, contraction };
 
@@ -27,6 +29,7 @@ struct tile_job {
 struct tile_place {
     gemm_side a, b;
     int64_t rows, k;     /* sizes of the product */
+    int skip;            /* the first terms of k are not the product's: they begin at an aligned address */
     int64_t row, column; /* first element of the tile in the product */
     int64_t first;       /* row of c with the product's first row */
     int64_t group;
@@ -62,24 +65,34 @@ __device__ __forceinline__ bool find_in_rows(const grouped_job &j, int64_t tile,
     p.rows = (in_group ? j.end[p.group] : j.product.c.rows) - p.first;
     if (p.row >= p.rows || (!in_group && j.product.c.accumulate)) return false;
     p.k = in_group ? j.product.k : 0;
+    p.skip = 0;
     p.a = side_of_group(j.product.a, false, p.group, p.first);
     p.b = side_of_group(j.product.b, j.deep, p.group, p.group * j.each);
     if (!in_group) p.a.scale_inv = p.b.scale_inv = nullptr; /* 0 times any scale is 0 here */
     return true;
 }
 
-/* Finds a tile of the product of one group's part of the contraction. False if the group is empty. */
+__device__ __forceinline__ const void *earlier(const gemm_side &s, int terms) {
+    return (const char *)s.data - terms * s.k_stride * (s.format == OTT_BF16 || s.format == OTT_F16 ? 2 : 1);
+}
+
+/* Finds a tile of the product of one group's part of the contraction. False if the group is empty. A group begins
+   anywhere in the operands' rows, so the tiles begin at a multiple of ALIGNED terms, except that tiles must begin
+   with a scale block. */
 __device__ __forceinline__ bool find_in_contraction(const grouped_job &j, unsigned tile, tile_place &p) {
     unsigned tiles = (unsigned)((j.each + TILE - 1) / TILE);
     p.group = tile / tiles;
     int64_t begin = first_of(j, p.group);
     p.row = (int64_t)(tile % tiles) * TILE;
     p.rows = j.each;
-    p.k = j.end[p.group] - begin;
+    p.skip = j.product.a.block_k == INT64_MAX ? (int)(begin % ALIGNED) : 0;
+    p.k = j.end[p.group] - begin + p.skip;
     p.first = p.group * j.each;
     p.a = side_of_group(j.product.a, true, p.group, begin);
     p.b = side_of_group(j.product.b, true, p.group, begin);
-    return p.k > 0;
+    p.a.data = earlier(p.a, p.skip);
+    p.b.data = earlier(p.b, p.skip);
+    return p.k > p.skip;
 }
 
 __device__ __forceinline__ bool find_tile(const tile_job &j, tile_place &p) {
@@ -90,7 +103,7 @@ __device__ __forceinline__ bool find_tile(const tile_job &j, tile_place &p) {
     if (j.by == grouping::rows) return find_in_rows(j.groups, tile, p);
     if (j.by == grouping::contraction) return find_in_contraction(j.groups, tile, p);
     const gemm_job &w = j.groups.product;
-    p = {w.a, w.b, w.c.rows, w.k, (int64_t)tile * TILE, p.column, 0, 0};
+    p = {w.a, w.b, w.c.rows, w.k, 0, (int64_t)tile * TILE, p.column, 0, 0};
     return true;
 }
 
@@ -115,10 +128,11 @@ template <bool TA, bool TB> struct copied_feed {
     int tiles;
 };
 
-template <bool TA, bool TB> __device__ __forceinline__ void fetch_tile(copied_feed<TA, TB> &f, int t) {
+template <bool TA, bool TB>
+__device__ __forceinline__ void fetch_tile(copied_feed<TA, TB> &f, int t, int skip) {
     if (t < f.tiles) {
-        copy_chunks(f.pairs[t % f.stages].a, f.a);
-        copy_chunks(f.pairs[t % f.stages].b, f.b);
+        copy_chunks(f.pairs[t % f.stages].a, f.a, skip);
+        copy_chunks(f.pairs[t % f.stages].b, f.b, skip);
     }
     copy_async_commit();
 }
@@ -128,8 +142,8 @@ template <bool TA, bool TB>
 __device__ __forceinline__ void open_feed(copied_feed<TA, TB> &f, const tile_place &p, int64_t columns) {
     f.a = chunks_of<2, TA>(p.a, p.row, p.rows, p.k, 0);
     f.b = chunks_of<2, TB>(p.b, p.column, columns, p.k, 0x8000);
-    fetch_tile(f, 0);
-    fetch_tile(f, 1);
+    fetch_tile(f, 0, p.skip);
+    fetch_tile(f, 1, 0);
 }
 
 /* Returns tile t of both operands, when it is in shared memory, and begins to copy tile t + 2. All threads call
@@ -138,7 +152,7 @@ template <bool TA, bool TB>
 __device__ __forceinline__ const tile_pair &next_tile(copied_feed<TA, TB> &f, int t) {
     copy_async_wait<1>();
     __syncthreads();
-    fetch_tile(f, t + 2);
+    fetch_tile(f, t + 2, 0);
     return f.pairs[t % f.stages];
 }
 
@@ -161,10 +175,10 @@ template <bool TA, bool TB, bool Blocks> struct converted_feed {
 };
 
 template <bool TA, bool TB, bool Blocks>
-__device__ __forceinline__ void load_tile(converted_feed<TA, TB, Blocks> &f, int t) {
+__device__ __forceinline__ void load_tile(converted_feed<TA, TB, Blocks> &f, int t, int skip) {
     if (t >= f.tiles) return;
-    f.a_codes = load_codes(f.a);
-    f.b_codes = load_codes(f.b);
+    f.a_codes = load_codes(f.a, skip);
+    f.b_codes = load_codes(f.b, skip);
     if (!Blocks || f.block < 0) return;
     f.scale = f.side.scale_inv ? scale_inv_at(f.side.scale_inv, f.side.mn_step, f.side.k_step, f.side.tiles,
                                               f.block, t >> f.shift)
@@ -194,9 +208,9 @@ __device__ __forceinline__ void open_feed(converted_feed<TA, TB, Blocks> &f, con
         f.shift = __ffs((int)(f.side.block_k / DEPTH)) - 1;
         f.scale = 0;
     }
-    load_tile(f, 0);
+    load_tile(f, 0, p.skip);
     store_tile(f, 0);
-    load_tile(f, 1);
+    load_tile(f, 1, 0);
 }
 
 template <bool TA, bool TB, bool Blocks>
@@ -204,7 +218,7 @@ __device__ __forceinline__ const typename pair_for<Blocks>::type &next_tile(conv
                                                                             int t) {
     __syncthreads();
     store_tile(f, t + 1);
-    load_tile(f, t + 2);
+    load_tile(f, t + 2, 0);
     return f.pairs[t % f.stages];
 }
 
