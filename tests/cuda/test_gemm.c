@@ -327,7 +327,8 @@ static void a_refusal_to_run_takes_the_own_kernel(void **state) {
     assert_memory_equal(got, expected, sizeof got);
     assert_int_equal(cublaslt_products, 0);
     assert_int_equal(warnings, 1);
-    assert_non_null(strstr(logged, "scales of rows (CUBLAS_STATUS_NOT_SUPPORTED): a slow kernel of Ottava"));
+    assert_non_null(
+        strstr(logged, "scales of rows (CUBLAS_STATUS_NOT_SUPPORTED): a slower kernel of Ottava"));
 }
 
 static void a_refusal_is_logged_once_and_replaced(void **state) {

@@ -102,7 +102,9 @@ static ott_status place_operands(exec *cx, const gemm_args *g, const gemm_choice
 /* ---- the op ---- */
 
 static ott_status multiply_by_kernel(exec *cx, const gemm_args *g) {
-    return cuda_check(gemm_launch(g->a, g->b, g->bias, g->c, g->accumulate, g->spec.order, cuda_stream(cx)),
+    bool exact = cuda_device_of(cx->device)->own_products;
+    return cuda_check((exact ? gemm_exact_launch : gemm_launch)(g->a, g->b, g->bias, g->c, g->accumulate,
+                                                                g->spec.order, cuda_stream(cx)),
                       "gemm");
 }
 

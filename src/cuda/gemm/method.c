@@ -1,6 +1,7 @@
 /* cuda/gemm/method: checks what each method supports, and lays out its workspace. The rules of cuBLASLt are
    from cuBLAS 13's documentation ("cublasLtMatmul", "Narrow Precision Data Types Usage"). */
 #include "cuda/gemm/method.h"
+#include "cuda/gemm/gemm.h"
 #include "cuda/gemm/products.h"
 #include "cuda/ops.h"
 #include <string.h>
@@ -9,9 +10,6 @@ enum { FP8_MULTIPLE = 16, MX_MULTIPLE = 32, BLOCK_MULTIPLE = 4, WIDE_MULTIPLE = 
 enum { ADA = 89, HOPPER = 90, BLACKWELL = 100 }; /* compute capabilities times ten */
 #define LIBRARY_WORKSPACE ((int64_t)32 << 20)    /* bytes that NVIDIA recommends for Hopper */
 
-/* A quarter of the CUDA cores' rate is assumed for the kernel that computes one element per thread. */
-#define OWN_TIMES 500.0
-
 const char *method_text(product_method method) {
     static const char *const texts[METHOD_COUNT] = {
         [METHOD_LIBRARY] = "cuBLASLt computes it",
@@ -19,7 +17,7 @@ const char *method_text(product_method method) {
         [METHOD_UNSCALED] =
             "cuBLASLt computes it without scales, and one more kernel multiplies by the scales",
         [METHOD_WIDENED] = "cuBLASLt computes it from wider copies of the operands",
-        [METHOD_OWN] = "a slow kernel of Ottava computes it",
+        [METHOD_OWN] = "a slower kernel of Ottava computes it",
     };
     return texts[method];
 }
@@ -204,13 +202,21 @@ ott_status method_choose(cuda_device *c, const gemm_args *g, gemm_choice *out) {
     return OTT_OK;
 }
 
+/* Slowness of Ottava's kernels, from their counted instructions (docs/explanation/estimates.md). */
+static op_slowness own_slowness(const gemm_args *g, bool fp8) {
+    if (!gemm_is_for_tensor_cores(g->a, g->b))
+        return (op_slowness){500, "Ottava's kernel without tensor cores computes some"};
+    return (op_slowness){fp8 ? 5 : 3, "Ottava's kernel computes some, because cuBLASLt refuses them"};
+}
+
 op_slowness cuda_gemm_slowness(const device *d, const gemm_args *g) {
     gemm_choice w;
     cuda_device *c = cuda_device_of(d);
     bool fp8 = dtype_is_fp8(g->a->t.dtype) && capability_of(c) >= ADA;
-    op_slowness slow = {.times = 1};
-    if (c->own_products || method_choose(c, g, &w) != OTT_OK) return slow;
-    if (w.method == METHOD_WIDENED && fp8) slow = (op_slowness){2, method_text(w.method)};
-    if (w.method == METHOD_OWN && operand_k(g->a) > 0) slow = (op_slowness){OWN_TIMES, method_text(w.method)};
-    return slow;
+    op_slowness fast = {.times = 1};
+    if (c->own_products || operand_k(g->a) == 0 || method_choose(c, g, &w) != OTT_OK) return fast;
+    if (w.method == METHOD_OWN) return own_slowness(g, fp8);
+    return w.method == METHOD_WIDENED && fp8
+               ? (op_slowness){2, "cuBLASLt computes some from bf16 copies of the codes"}
+               : fast;
 }
