@@ -18,7 +18,10 @@ typedef struct machine_row {
 /* FLOP per instruction that a GPU can issue, for Ottava's kernels without tensor cores, by their machine code
    (docs/explanation/estimates.md). No GPU has measured them. */
 #define OWN_ATTENTION 0.09
-#define GROUPED       (1.0 / 64)
+/* Grouped GEMMs: FLOP per instruction on tensor cores, at most a share of the bf16 peak; in fp32, without. */
+#define GROUPED       8.0
+#define GROUPED_MOST  0.5
+#define GROUPED_EXACT (1.0 / 64)
 
 static const machine_row rows[] = {
 #define MACHINE(row, text, id, memory, gemm16, gemm8, forward, backward, gbs, share, host, near, far,        \
@@ -82,7 +85,7 @@ static void lay_out_as_gpu(machine *m, const gpu *g, device *cpu) {
     m->rate.gemm[WORK_FP32] = 0.8 * g->fp32;
     m->rate.issue = g->fp32 / gpu_flops_per_instruction(g->capability);
     m->rate.own_attention = OWN_ATTENTION * m->rate.issue;
-    m->rate.grouped = GROUPED * m->rate.issue;
+    m->rate.grouped = fmin(GROUPED * m->rate.issue, GROUPED_MOST * g->bf16);
     if (!gpu_has_ordered_attention(g->capability)) m->rate.attention_backward = m->rate.own_attention;
     gpu_fill_capabilities(g->capability, m->name, false, &m->can);
     if (!machine_has_fp8(m)) {
@@ -210,6 +213,7 @@ static double product_seconds(const machine *m, const work *w) {
 /* FLOP/s of an operation other than a GEMM. */
 static double work_rate(const machine_rates *r, const work *w) {
     bool grouped = w->op == OP_INDEX_grouped_gemm || w->op == OP_INDEX_grouped_gemm_weight;
+    if (grouped && r->issue > 0 && w->format == WORK_FP32) return GROUPED_EXACT * r->issue;
     if (grouped) return r->grouped > 0 ? r->grouped : r->gemm[w->format];
     if (w->by_own_kernel && r->own_attention > 0) return r->own_attention;
     return w->op == OP_INDEX_attention_backward ? r->attention_backward : r->attention_forward;

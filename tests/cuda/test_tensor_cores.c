@@ -138,10 +138,12 @@ static void every_code_has_its_value(void **state) {
 /* The gradients of weights, of groups that begin anywhere in aligned rows of the operands. */
 static void groups_begin_anywhere(void **state) {
     (void)state;
-    enum { M = 20, N = 24, R = 96, GROUPS = 3 };
-    static const ott_dtype formats[] = {OTT_BF16, OTT_F16, OTT_E4M3};
-    static const int32_t ends[GROUPS] = {5, 41, 90};
-    for (int i = 0; i < 3; i++) {
+    enum { M = 20, N = 24, R = 192, GROUPS = 3 };
+    static const ott_dtype formats[] = {OTT_BF16, OTT_F16, OTT_E4M3, OTT_E4M3};
+    static const int32_t ends[GROUPS] = {5, 91, 185};
+    for (int i = 0; i < 4; i++) {
+        granularity grain =
+            i < 3 ? GRANULARITY_TENSOR : GRANULARITY_1X128; /* with blocks, chunks are not aligned */
         uint8_t values[(M + N) * R * 2];
         float sums[2][GROUPS * M * N] = {0};
         for (int at = 0; at < (M + N) * R; at++)
@@ -152,8 +154,8 @@ static void groups_begin_anywhere(void **state) {
         char *data = cuda.block;
         int64_t row = R * dtype_bytes(formats[i]);
         succeed(device_copy_in(cuda.device, data, values, sizeof values));
-        operand a = {.t = tensor_matrix(data, formats[i], M, R)};
-        operand b = {.t = tensor_matrix(data + M * row, formats[i], N, R)};
+        operand a = {.t = tensor_matrix(data, formats[i], M, R), .grain = grain};
+        operand b = {.t = tensor_matrix(data + M * row, formats[i], N, R), .grain = grain};
         tensor end = tensor_vector(data + sizeof values, OTT_I32, GROUPS);
         tensor to = tensor_matrix(data + sizeof values + 64, OTT_F32, GROUPS * M, N);
         grouped_gemm_weight_args args = {.a = &a, .b = &b, .end = &end, .c = &to};

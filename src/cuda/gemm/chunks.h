@@ -80,12 +80,12 @@ __device__ __forceinline__ chunks<Size, Transposed> chunks_of(const gemm_side &s
     return c;
 }
 
-/* The part of a chunk that the operand has: elements [first, end). `end` may exceed the chunk. */
+/* The elements of a line that the operand has, [first, end), from a chunk's first element on. */
 struct chunk_part {
     int first, end;
 };
 
-/* Returns the part of chunk i. skip: the tile's first terms that the operand does not have. */
+/* skip: how many of the tile's first terms the operand does not have; negative: how many it has before. */
 template <int Size, bool Transposed>
 __device__ __forceinline__ chunk_part part_of(const chunks<Size, Transposed> &c, int i, int skip) {
     int line = threadIdx.x / c.of_line + i * c.lines, in_line = threadIdx.x % c.of_line * c.each;
@@ -104,10 +104,26 @@ __device__ __forceinline__ void move_to_next_tile(chunks<Size, Transposed> &c) {
     c.k -= DEPTH;
 }
 
-/* Loads a chunk by elements. */
+/* Loads 16 bytes that are not aligned from the two aligned chunks that they overlap. */
+__device__ __forceinline__ uint4 load_across(const char *from) {
+    int shift = (int)((uintptr_t)from % 16);
+    const uint4 *chunk = (const uint4 *)(from - shift);
+    uint4 low = chunk[0], high = chunk[1];
+    uint32_t w[8] = {low.x, low.y, low.z, low.w, high.x, high.y, high.z, high.w};
+#pragma unroll
+    for (int i = 0; i < 6; i++) w[i] = shift & 8 ? w[i + 2] : w[i];
+#pragma unroll
+    for (int i = 0; i < 5; i++) w[i] = shift & 4 ? w[i + 1] : w[i];
+    unsigned bytes = 0x3210 + 0x1111 * (shift & 3);
+    return make_uint4(__byte_perm(w[0], w[1], bytes), __byte_perm(w[1], w[2], bytes),
+                      __byte_perm(w[2], w[3], bytes), __byte_perm(w[3], w[4], bytes));
+}
+
+/* Loads a chunk that is not whole or not aligned: by elements, unless the operand has its neighbors too. */
 template <int Size>
 __device__ __forceinline__ uint4 gather(const char *from, const chunk_part &part, uint32_t padding) {
     uint32_t word[4] = {};
+    if (part.first <= -16 / Size && part.end >= 2 * 16 / Size) return load_across(from);
 #pragma unroll
     for (int i = 0; i < 16 / Size; i++) {
         uint32_t x = padding;
@@ -156,14 +172,13 @@ __device__ __forceinline__ uint32_t halves_of_e4m3(uint32_t codes) {
     return halves;
 #else
     /* The code's exponent has bias 7, and fp16's has bias 15, so the shifted bits are the value / 2^8. */
-    uint32_t shifted = (codes & 0x80008000u) | (codes & 0x7f007f00u) >> 1;
-    uint32_t nan = ((codes & 0x7f007f00u) + 0x01000100u) & 0x80008000u;
-    __half2 scaled = __hmul2(
-        __halves2half2(__ushort_as_half((uint16_t)shifted), __ushort_as_half((uint16_t)(shifted >> 16))),
-        __float2half2_rn(256.0f));
-    uint32_t halves = __half_as_ushort(__low2half(scaled)) | (uint32_t)__half_as_ushort(__high2half(scaled))
-                                                                 << 16;
-    return nan ? halves | (nan - (nan >> 15)) : halves;
+    uint32_t magnitudes = codes & 0x7f007f00u, shifted = (codes & 0x80008000u) | magnitudes >> 1;
+    uint32_t nan = (magnitudes + 0x01000100u) & 0x80008000u, halves;
+    __half2 values;
+    memcpy((void *)&values, &shifted, sizeof values);
+    values = __hmul2(values, __float2half2_rn(256.0f));
+    memcpy(&halves, &values, sizeof halves);
+    return halves | (nan - (nan >> 15));
 #endif
 }
 

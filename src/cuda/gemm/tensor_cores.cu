@@ -143,7 +143,7 @@ __device__ __forceinline__ void open_feed(copied_feed<TA, TB> &f, const tile_pla
     f.a = chunks_of<2, TA>(p.a, p.row, p.rows, p.k, 0);
     f.b = chunks_of<2, TB>(p.b, p.column, columns, p.k, 0x8000);
     fetch_tile(f, 0, p.skip);
-    fetch_tile(f, 1, 0);
+    fetch_tile(f, 1, -DEPTH);
 }
 
 /* Returns tile t of both operands, when it is in shared memory, and begins to copy tile t + 2. All threads call
@@ -152,7 +152,7 @@ template <bool TA, bool TB>
 __device__ __forceinline__ const tile_pair &next_tile(copied_feed<TA, TB> &f, int t) {
     copy_async_wait<1>();
     __syncthreads();
-    fetch_tile(f, t + 2, 0);
+    fetch_tile(f, t + 2, -DEPTH);
     return f.pairs[t % f.stages];
 }
 
@@ -210,7 +210,7 @@ __device__ __forceinline__ void open_feed(converted_feed<TA, TB, Blocks> &f, con
     }
     load_tile(f, 0, p.skip);
     store_tile(f, 0);
-    load_tile(f, 1, 0);
+    load_tile(f, 1, -DEPTH);
 }
 
 template <bool TA, bool TB, bool Blocks>
@@ -218,7 +218,7 @@ __device__ __forceinline__ const typename pair_for<Blocks>::type &next_tile(conv
                                                                             int t) {
     __syncthreads();
     store_tile(f, t + 1);
-    load_tile(f, t + 2, 0);
+    load_tile(f, t + 2, -DEPTH);
     return f.pairs[t % f.stages];
 }
 
