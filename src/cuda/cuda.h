@@ -31,6 +31,8 @@ typedef struct cuda_device {
     cublasLtHandle_t library;    /* cuBLASLt's handle; NULL until the first product */
     cuda_product *products;      /* cached plans of products (cuda/gemm/products.h) */
     attention_plans *attentions; /* cached cuDNN plans; NULL before the first */
+    /* FLOP of all recorded attention that only the exact kernels compute, on CUDA cores */
+    double slow_attention_flop;
     char name[320];              /* "cuda:0 NVIDIA H200" */
     char libraries[64];          /* library names and versions */
     char about[512];             /* name, driver and libraries */

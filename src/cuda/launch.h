@@ -10,8 +10,8 @@
 
 #ifdef __CUDACC__
 /* Declares a variable in shared memory, aligned to 128 bytes: SHARED(tile, uint8_t[64][80]). */
-#define SHARED(name, ...) __shared__ __align__(128) shared_type<__VA_ARGS__>::type name
-template <class T> struct shared_type { using type = T; };
+#define SHARED(name, ...) __shared__ __align__(128) shared_type<__VA_ARGS__> name
+template <class T> using shared_type = T;
 /* A kernel parameter that is read in place, without a local copy, even with a dynamic index:
    GRID_CONSTANT(job_list<Job>) list. */
 #define GRID_CONSTANT(...) const __grid_constant__ __VA_ARGS__

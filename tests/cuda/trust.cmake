@@ -24,6 +24,8 @@ list(REMOVE_ITEM planted_files ${planted_hosts}) # these are not sources of the 
 set(planted_kernels ${planted_sources})
 list(FILTER planted_kernels INCLUDE REGEX "\\.cu$")
 set_source_files_properties(${planted_kernels} PROPERTIES LANGUAGE CXX COMPILE_OPTIONS "-xc++")
+set_source_files_properties(${planted}/cuda/attention/attention_order.c PROPERTIES COMPILE_DEFINITIONS
+                            ${squares_most})
 
 # trust_build(NAME DEFINITION FLAGS RUNTIME_FLAGS): builds the backend and the programs that test it. FLAGS:
 # compiler flags of the backend and of the programs. RUNTIME_FLAGS: of the stand-ins.
