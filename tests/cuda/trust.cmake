@@ -24,14 +24,13 @@ list(REMOVE_ITEM planted_files ${planted_hosts}) # these are not sources of the 
 set(planted_kernels ${planted_sources})
 list(FILTER planted_kernels INCLUDE REGEX "\\.cu$")
 set_source_files_properties(${planted_kernels} PROPERTIES LANGUAGE CXX COMPILE_OPTIONS "-xc++")
-set_source_files_properties(${planted}/cuda/attention/attention_order.c PROPERTIES COMPILE_DEFINITIONS
-                            ${squares_most})
 
 # trust_build(NAME DEFINITION FLAGS RUNTIME_FLAGS): builds the backend and the programs that test it. FLAGS:
 # compiler flags of the backend and of the programs. RUNTIME_FLAGS: of the stand-ins.
 function(trust_build name definition flags runtime_flags)
   add_library(cuda_${name} STATIC ${planted_sources} ${planted_files})
   target_compile_options(cuda_${name} PRIVATE -O1 -g1 -w ${flags} -include ${here}/planted.h)
+  target_compile_definitions(cuda_${name} PRIVATE ${squares_most})
   add_library(cuda_${name}_runtime STATIC ${cuda_stand_ins} cuda/planted.c)
   target_compile_options(cuda_${name}_runtime PRIVATE -O2 ${runtime_flags})
   foreach(library cuda_${name} cuda_${name}_runtime)
@@ -69,7 +68,7 @@ trust_build(memory SANITIZE_MEMORY "${memory_flags}" "${memory_flags}")
 function(trust_test name)
   add_test(NAME cuda.${name} COMMAND ${ARGN} WORKING_DIRECTORY ${planted})
   set_tests_properties(cuda.${name} PROPERTIES TIMEOUT ${test_timeout} SKIP_RETURN_CODE 77 ENVIRONMENT
-      OTTAVA_TEST_DEVICE=cuda)
+      "OTTAVA_TEST_DEVICE=cuda;OTTAVA_CUDA_ATTENTION=own")
 endfunction()
 
 trust_test(races ${here}/trust.sh order)

@@ -1,5 +1,10 @@
 /* cuda/attention/attention_order: the table of ways. */
 #include "cuda/attention/attention_order.h"
+#include "tensor/rules/attention.h"
+
+#ifndef SQUARES_MOST
+#define SQUARES_MOST ATTENTION_SQUARES_MOST
+#endif
 
 #define KNOB(name, value)                                                                                    \
     { CUDNN_KNOB_TYPE_##name, value }
@@ -24,19 +29,8 @@ static const attention_way ordered[] = {
     {true, false, false, 90, 90, 92500, ANY, 8, 256, &hopper},
 };
 
-/* A split run stores the gradients of its scores in the tensors' format. Documents that are packed would need a
-   full square of the total length. */
-#ifndef SQUARES_MOST
-#define SQUARES_MOST ((int64_t)1 << 29)
-#endif
-
 int64_t attention_order_key_heads(const attention_config *c) {
-    int64_t length = (c->length + 127) / 128 * 128;
-    int64_t bytes = c->documents * (c->heads / c->kv_heads) * length * length * 2;
-    int64_t heads = SQUARES_MOST / bytes;
-    if (heads > c->kv_heads) heads = c->kv_heads;
-    while (heads > 1 && c->kv_heads % heads != 0) heads--;
-    return heads;
+    return attention_square_heads(c->documents, c->heads, c->kv_heads, c->length, SQUARES_MOST);
 }
 
 static bool suits(const attention_way *w, int capability, size_t version, const attention_config *c) {

@@ -23,8 +23,7 @@ enum { ATTENTION_WAYS_MOST = 6 };
 int attention_order_backward(int capability, size_t version, const attention_config *c, bool unordered_first,
                              bool unordered_last, const attention_way *out[ATTENTION_WAYS_MOST]);
 
-/* Workspace of a split way. Returns the number of key heads of one run: as many as fit the limit. 0: not even
-   one fits. */
+/* Key heads of one run of a split way. 0: not even one fits ATTENTION_SQUARES_MOST. */
 int64_t attention_order_key_heads(const attention_config *c);
 
 #endif

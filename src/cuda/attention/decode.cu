@@ -81,7 +81,7 @@ __device__ __forceinline__ void make_weights(const decode &a, decode_tiles &tile
         float before = r.most;
         r.most = fmaxf(before, fmaxf(tiles.most[2 * t], tiles.most[2 * t + 1]));
         factor[t] = j + t * TILE <= first ? 0 : fmath_exp(before - r.most);
-        if (threadIdx.x / TILE == t) mine = r.most;
+        if ((int)threadIdx.x / TILE == t) mine = r.most;
     }
     tiles.weights[threadIdx.x] = visible ? fmath_exp(score - mine) : 0;
     __syncthreads();

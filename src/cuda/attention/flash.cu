@@ -77,7 +77,7 @@ __global__ void __launch_bounds__(forward_shape<D>::threads) flash_forward_kerne
     /* late rows see the most keys, so their blocks start first */
     int64_t head = blockIdx.x % a.heads, first = (gridDim.x / a.heads - 1 - blockIdx.x / a.heads) * rows;
     int64_t kv_head = head / (a.heads / a.kv_heads), last = least(first + rows, a.q.rows) - 1;
-    int columns = (int)a.head_dim, own = threadIdx.x / WARP * WARP_ROWS;
+    int own = threadIdx.x / WARP * WARP_ROWS;
     int64_t row = first + own + threadIdx.x % WARP / 4;
     head_rows k = rows_of(a.k, kv_head, a.head_dim), v = rows_of(a.v, kv_head, a.head_dim);
     sight sees = keys_seen(a.d, row, a.q.rows, a.past);
@@ -96,7 +96,7 @@ __global__ void __launch_bounds__(forward_shape<D>::threads) flash_forward_kerne
         mma_sums s[tile / 8];
         copy_async_wait<1>();
         __syncthreads();
-        multiply_rows<T, tile, D>(s, queries, own, keys, columns);
+        multiply_rows<T, tile, D>(s, queries, own, keys);
         copy_async_wait<0>();
         __syncthreads(); /* all warps have read the keys */
         if (j + tile < end) copy_tile<tile, D, threads>(keys, k, j + tile);
@@ -104,7 +104,7 @@ __global__ void __launch_bounds__(forward_shape<D>::threads) flash_forward_kerne
         to_exponents<tile>(s, a.rule);
         if (j < all_see || j + tile > all_seen) hide<tile>(s, sees, j, -INFINITY);
         softmax_tile<tile, D>(r, s, o);
-        add_weighted_rows<T, tile, D>(o, s, values, columns);
+        add_weighted_rows<T, tile, D>(o, s, values);
         __syncthreads(); /* all warps have read the values */
         if (j + tile < end) copy_tile<tile, D, threads>(values, v, j + tile);
         copy_async_commit();
@@ -158,7 +158,7 @@ __device__ __forceinline__ void make_slope(float &exponent, float &dp, float lse
                                            const flash_backward &a) {
     float p = power_of_two(exponent - lse * LOG2_E), ds = p * (dp - delta) * a.scale;
     if (a.rule.capped) {
-        float r = exponent / a.rule.outer;
+        float r = exponent * a.rule.inverse;
         ds = p == 0 ? 0 : ds * fmaf(-r, r, 1.0f); /* a hidden exponent is minus infinity */
     }
     exponent = p, dp = ds;
@@ -174,7 +174,7 @@ __global__ void __launch_bounds__(backward_shape<D>::threads) flash_queries_kern
     SHARED(values, uint16_t[tile * D]);
     int64_t head = blockIdx.x % a.heads, first = (gridDim.x / a.heads - 1 - blockIdx.x / a.heads) * rows;
     int64_t kv_head = head / (a.heads / a.kv_heads), last = least(first + rows, a.q.rows) - 1;
-    int columns = (int)a.head_dim, own = threadIdx.x / WARP * WARP_ROWS;
+    int own = threadIdx.x / WARP * WARP_ROWS;
     int64_t row = first + own + threadIdx.x % WARP / 4;
     head_rows k = rows_of(a.k, kv_head, a.head_dim), v = rows_of(a.v, kv_head, a.head_dim);
     sight sees = keys_seen(a.d, row, a.q.rows, 0);
@@ -197,19 +197,19 @@ __global__ void __launch_bounds__(backward_shape<D>::threads) flash_queries_kern
         mma_sums s[tile / 8], dp[tile / 8];
         copy_async_wait<1>();
         __syncthreads();
-        multiply_rows<T, tile, D>(dp, slopes, own, values, columns);
+        multiply_rows<T, tile, D>(dp, slopes, own, values);
         copy_async_wait<0>();
         __syncthreads(); /* all warps have read the values */
         if (j + tile < end) copy_tile<tile, D, threads>(values, v, j + tile);
         copy_async_commit();
-        multiply_rows<T, tile, D>(s, queries, own, keys, columns);
+        multiply_rows<T, tile, D>(s, queries, own, keys);
         to_exponents<tile>(s, a.rule);
         if (j < all_see || j + tile > all_seen) hide<tile>(s, sees, j, -INFINITY), hide<tile>(dp, sees, j, 0);
 #pragma unroll
         for (int n = 0; n < tile / 8; n++)
 #pragma unroll
             for (int i = 0; i < 4; i++) make_slope(s[n].at[i], dp[n].at[i], lse[i / 2], delta[i / 2], a);
-        add_weighted_rows<T, tile, D>(dq, dp, keys, columns);
+        add_weighted_rows<T, tile, D>(dq, dp, keys);
         __syncthreads(); /* all warps have read the keys */
         if (j + tile < end) copy_tile<tile, D, threads>(keys, k, j + tile);
         copy_async_commit();
@@ -254,7 +254,7 @@ __global__ void __launch_bounds__(backward_shape<D>::threads) flash_keys_kernel(
     SHARED(slopes, uint16_t[tile * D]); /* dout */
     int64_t kv_head = blockIdx.x % a.kv_heads, first = blockIdx.x / a.kv_heads * rows;
     int64_t last = least(first + rows, a.q.rows) - 1, sharing = a.heads / a.kv_heads;
-    int columns = (int)a.head_dim, own = threadIdx.x / WARP * WARP_ROWS;
+    int own = threadIdx.x / WARP * WARP_ROWS;
     int64_t row = first + own + threadIdx.x % WARP / 4;
     sight seen = queries_seen(a.d, row, a.q.rows);
     int all_seen = first + rows <= a.q.rows ? queries_seen(a.d, first, a.q.rows).end[0] : 0;
@@ -272,8 +272,8 @@ __global__ void __launch_bounds__(backward_shape<D>::threads) flash_keys_kernel(
         more = next_tile<tile>(at);
         copy_async_wait<0>();
         __syncthreads();
-        multiply_rows<T, tile, D>(s, keys, own, queries, columns);
-        if constexpr (WithKeys) multiply_rows<T, tile, D>(dp, values, own, slopes, columns);
+        multiply_rows<T, tile, D>(s, keys, own, queries);
+        if constexpr (WithKeys) multiply_rows<T, tile, D>(dp, values, own, slopes);
         to_exponents<tile>(s, a.rule);
         if (now.first < last || now.first + tile > all_seen)
             hide<tile>(s, seen, now.first, -INFINITY), hide<tile>(dp, seen, now.first, 0);
@@ -288,10 +288,10 @@ __global__ void __launch_bounds__(backward_shape<D>::threads) flash_keys_kernel(
                 make_slope(s[n].at[i], dp[n].at[i], lse, delta, a);
                 make_slope(s[n].at[i + 2], dp[n].at[i + 2], lse, delta, a);
             }
-        if constexpr (WithValues) add_weighted_rows<T, tile, D>(dv, s, slopes, columns);
+        if constexpr (WithValues) add_weighted_rows<T, tile, D>(dv, s, slopes);
         __syncthreads(); /* all warps have read dout */
         if (more) copy_tile<tile, D, threads>(slopes, rows_of(a.dout, at.head, a.head_dim), at.first);
-        if constexpr (WithKeys) add_weighted_rows<T, tile, D>(dk, dp, queries, columns);
+        if constexpr (WithKeys) add_weighted_rows<T, tile, D>(dk, dp, queries);
         __syncthreads(); /* all warps have read the queries */
         if (more) copy_tile<tile, D, threads>(queries, rows_of(a.q, at.head, a.head_dim), at.first);
         copy_async_commit();

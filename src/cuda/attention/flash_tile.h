@@ -23,6 +23,17 @@ __device__ __forceinline__ float power_of_two(float x) {
 #endif
 }
 
+/* 1 / x, with an error of one unit in the last place. */
+__device__ __forceinline__ float reciprocal(float x) {
+#ifdef __CUDACC__
+    float y;
+    asm("rcp.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
+    return y;
+#else
+    return 1 / x;
+#endif
+}
+
 /* ---- tiles in shared memory ---- */
 
 /* Returns the address of columns [8 chunk, 8 chunk + 8) of a row. The chunks of a row are swapped, so that the
@@ -64,13 +75,12 @@ __device__ __forceinline__ void copy_tile(uint16_t *tile, const head_rows &from,
 /* sums[row][n] = dot product of row `first` + row of `left` and row n of `right`, 16 x N. */
 template <ott_dtype T, int N, int D>
 __device__ __forceinline__ void multiply_rows(mma_sums (&sums)[N / 8], uint16_t *left, int first,
-                                              uint16_t *right, int columns) {
+                                              uint16_t *right) {
     int lane = threadIdx.x % WARP;
 #pragma unroll
     for (int n = 0; n < N / 8; n++) sums[n] = {};
-#pragma unroll
+#pragma unroll 4 /* fewer addresses at once, because the sums need the registers */
     for (int k = 0; k < D / 16; k++) {
-        if (16 * k >= columns) break;
         mma_left a;
         mma_load(a.at, chunk_at<D>(left, first + lane % 16, 2 * k + lane / 16));
 #pragma unroll
@@ -98,7 +108,7 @@ template <ott_dtype T> __device__ __forceinline__ uint32_t rounded_pair(float lo
 /* sums += weights, rounded to format T, times the N rows of `right`. 16 x D. */
 template <ott_dtype T, int N, int D>
 __device__ __forceinline__ void add_weighted_rows(mma_sums (&sums)[D / 8], const mma_sums (&weights)[N / 8],
-                                                  uint16_t *right, int columns) {
+                                                  uint16_t *right) {
     int lane = threadIdx.x % WARP;
 #pragma unroll
     for (int k = 0; k < N / 16; k++) {
@@ -107,7 +117,6 @@ __device__ __forceinline__ void add_weighted_rows(mma_sums (&sums)[D / 8], const
                        rounded_pair<T>(y.at[0], y.at[1]), rounded_pair<T>(y.at[2], y.at[3])}};
 #pragma unroll
         for (int n = 0; n < D / 16; n++) {
-            if (16 * n >= columns) break;
             uint32_t b[4];
             mma_load_transposed(b, chunk_at<D>(right, 16 * k + lane % 16, 2 * n + lane / 16));
             mma_add<T>(sums[2 * n], a, {{b[0], b[1]}});
@@ -136,15 +145,16 @@ __device__ __forceinline__ void store_rows(const mma_sums (&sums)[D / 8], const 
 /* ---- scores ---- */
 
 /* How q k^T becomes the exponent of a softmax weight, which is a power of two. With a soft cap: outer *
-   tanh(inner * q k^T), else outer * q k^T. */
+   tanh(inner * q k^T), else outer * q k^T. inverse: 1 / outer. */
 struct score_rule {
-    float inner, outer;
+    float inner, outer, inverse;
     bool capped;
 };
 
 static score_rule rule_of(float scale, float softcap) {
     bool capped = softcap > 0;
-    return {capped ? scale / softcap : 0, (capped ? softcap : scale) * LOG2_E, capped};
+    float outer = (capped ? softcap : scale) * LOG2_E;
+    return {capped ? scale / softcap : 0, outer, 1 / outer, capped};
 }
 
 template <int N> __device__ __forceinline__ void to_exponents(mma_sums (&s)[N / 8], const score_rule &rule) {
@@ -153,7 +163,7 @@ template <int N> __device__ __forceinline__ void to_exponents(mma_sums (&s)[N / 
         for (int n = 0; n < N / 8; n++)
 #pragma unroll
             for (int i = 0; i < 4; i++)
-                s[n].at[i] = 1 - 2 / (power_of_two(s[n].at[i] * (rule.inner * 2 * LOG2_E)) + 1);
+                s[n].at[i] = 1 - 2 * reciprocal(power_of_two(s[n].at[i] * (rule.inner * 2 * LOG2_E)) + 1);
     }
 #pragma unroll
     for (int n = 0; n < N / 8; n++)
