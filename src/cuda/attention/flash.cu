@@ -153,15 +153,34 @@ __device__ __forceinline__ void make_delta(float (&delta)[2], const flash_backwa
     }
 }
 
-/* Replaces an exponent by the weight p, and dp = dout v^T by ds. */
-__device__ __forceinline__ void make_slope(float &exponent, float &dp, float lse, float delta,
-                                           const flash_backward &a) {
-    float p = power_of_two(exponent - lse * LOG2_E), ds = p * (dp - delta) * a.scale;
-    if (a.rule.capped) {
-        float r = exponent * a.rule.inverse;
-        ds = p == 0 ? 0 : ds * fmaf(-r, r, 1.0f); /* a hidden exponent is minus infinity */
-    }
-    exponent = p, dp = ds;
+/* A query's log-sum-exp, as an exponent of 2, and its delta. */
+struct query_sums {
+    float lse, delta;
+};
+
+/* Replaces a tile's exponents by the weights p, and dp = dout v^T by ds. sums_at(n, i): the sums of the query of
+   element i of part n. */
+template <bool Capped, int N, class SumsAt>
+__device__ __forceinline__ void make_slopes(mma_sums (&s)[N / 8], mma_sums (&dp)[N / 8],
+                                            const flash_backward &a, const SumsAt &sums_at) {
+#pragma unroll
+    for (int n = 0; n < N / 8; n++)
+#pragma unroll
+        for (int i = 0; i < 4; i++) {
+            query_sums of = sums_at(n, i);
+            float exponent = s[n].at[i], p = power_of_two(exponent - of.lse);
+            float ds = p * (dp[n].at[i] - of.delta) * a.scale, r = exponent * a.rule.inverse;
+            if (Capped) ds = p == 0 ? 0 : ds * fmaf(-r, r, 1.0f); /* a hidden exponent is minus infinity */
+            s[n].at[i] = p, dp[n].at[i] = ds;
+        }
+}
+template <int N, class SumsAt>
+__device__ __forceinline__ void make_slopes(mma_sums (&s)[N / 8], mma_sums (&dp)[N / 8],
+                                            const flash_backward &a, const SumsAt &sums_at) {
+    if (a.rule.capped)
+        make_slopes<true, N>(s, dp, a, sums_at);
+    else
+        make_slopes<false, N>(s, dp, a, sums_at);
 }
 
 template <ott_dtype T, int D>
@@ -192,7 +211,8 @@ __global__ void __launch_bounds__(backward_shape<D>::threads) flash_queries_kern
     copy_async_commit();
     make_delta<T>(delta, a, head, row);
 #pragma unroll
-    for (int i = 0; i < 2; i++) lse[i] = row + 8 * i < a.q.rows ? load<OTT_F32>(a.lse, head, row + 8 * i) : 0;
+    for (int i = 0; i < 2; i++)
+        lse[i] = row + 8 * i < a.q.rows ? load<OTT_F32>(a.lse, head, row + 8 * i) * LOG2_E : 0;
     for (int j = begin; j < end; j += tile) {
         mma_sums s[tile / 8], dp[tile / 8];
         copy_async_wait<1>();
@@ -205,10 +225,7 @@ __global__ void __launch_bounds__(backward_shape<D>::threads) flash_queries_kern
         multiply_rows<T, tile, D>(s, queries, own, keys);
         to_exponents<tile>(s, a.rule);
         if (j < all_see || j + tile > all_seen) hide<tile>(s, sees, j, -INFINITY), hide<tile>(dp, sees, j, 0);
-#pragma unroll
-        for (int n = 0; n < tile / 8; n++)
-#pragma unroll
-            for (int i = 0; i < 4; i++) make_slope(s[n].at[i], dp[n].at[i], lse[i / 2], delta[i / 2], a);
+        make_slopes<tile>(s, dp, a, [&](int, int i) { return query_sums{lse[i / 2], delta[i / 2]}; });
         add_weighted_rows<T, tile, D>(dq, dp, keys);
         __syncthreads(); /* all warps have read the keys */
         if (j + tile < end) copy_tile<tile, D, threads>(keys, k, j + tile);
@@ -245,7 +262,7 @@ template <int Tile> __device__ __forceinline__ bool next_tile(query_tile &t) {
 /* Computes dk and dv; for wide heads each launch computes one of them, because the sums of both do not fit the
    registers. */
 template <ott_dtype T, int D, bool WithKeys, bool WithValues>
-__global__ void __launch_bounds__(backward_shape<D>::threads) flash_keys_kernel(flash_backward a) {
+__global__ void __launch_bounds__(backward_shape<D>::threads, 2) flash_keys_kernel(flash_backward a) {
     constexpr int rows = backward_shape<D>::rows, tile = backward_shape<D>::tile,
                   threads = backward_shape<D>::threads;
     SHARED(keys, uint16_t[rows * D]);
@@ -258,6 +275,7 @@ __global__ void __launch_bounds__(backward_shape<D>::threads) flash_keys_kernel(
     int64_t row = first + own + threadIdx.x % WARP / 4;
     sight seen = queries_seen(a.d, row, a.q.rows);
     int all_seen = first + rows <= a.q.rows ? queries_seen(a.d, first, a.q.rows).end[0] : 0;
+    int tokens = (int)a.q.rows;
     query_tile at = {kv_head * sharing, (kv_head + 1) * sharing, (int)first, (int)first,
                      queries_seen(a.d, last, a.q.rows).end[0]};
     mma_sums dk[WithKeys ? D / 8 : 1] = {}, dv[WithValues ? D / 8 : 1] = {};
@@ -277,17 +295,12 @@ __global__ void __launch_bounds__(backward_shape<D>::threads) flash_keys_kernel(
         to_exponents<tile>(s, a.rule);
         if (now.first < last || now.first + tile > all_seen)
             hide<tile>(s, seen, now.first, -INFINITY), hide<tile>(dp, seen, now.first, 0);
-#pragma unroll
-        for (int n = 0; n < tile / 8; n++)
-#pragma unroll
-            for (int i = 0; i < 2; i++) {
-                int64_t query = now.first + 8 * n + threadIdx.x % 4 * 2 + i;
-                bool inside = query < a.q.rows;
-                float lse = inside ? load<OTT_F32>(a.lse, now.head, query) : 0;
-                float delta = inside ? a.delta[now.head * a.q.rows + query] : 0;
-                make_slope(s[n].at[i], dp[n].at[i], lse, delta, a);
-                make_slope(s[n].at[i + 2], dp[n].at[i + 2], lse, delta, a);
-            }
+        const float *lse = number_at<OTT_F32>(a.lse, now.head, 0), *delta = a.delta + now.head * a.q.rows;
+        make_slopes<tile>(s, dp, a, [&](int n, int i) {
+            int query = now.first + 8 * n + (int)threadIdx.x % 4 * 2 + i % 2,
+                there = query < tokens ? query : tokens - 1;
+            return query_sums{lse[there] * LOG2_E, delta[there]};
+        });
         if constexpr (WithValues) add_weighted_rows<T, tile, D>(dv, s, slopes);
         __syncthreads(); /* all warps have read dout */
         if (more) copy_tile<tile, D, threads>(slopes, rows_of(a.dout, at.head, a.head_dim), at.first);
