@@ -19,8 +19,8 @@ typedef struct machine_row {
 /* FLOP per instruction that a GPU can issue, for Ottava's kernels without tensor cores, by their machine code
    (docs/explanation/estimates.md). No GPU has measured them. */
 #define OWN_ATTENTION 0.09
-/* Share of the bf16 peak that Ottava's attention on tensor cores is assumed to reach, and how much faster cuDNN's
-   backward is if its sums have no fixed order (tensor/gpus.def). */
+/* Share of the bf16 peak that Ottava's attention on tensor cores is assumed to reach, and how much faster
+   cuDNN's backward is if its sums have no fixed order (tensor/gpus.def). */
 #define FLASH_ATTENTION 0.25
 #define UNORDERED       (470.0 / 340)
 #define GROUPED         (1.0 / 64)
@@ -66,9 +66,9 @@ static void read_machine_memory(const device *d, device_memory *out) {
 
 static const device_table table = {.taken = take_nothing, .read_memory = read_machine_memory};
 
-/* Workspace of GPU libraries. A cuBLASLt GEMM takes 32 MiB. Attention backward stores the gradients of scores, if
-   the documents have equal lengths and ATTENTION_SQUARES_MOST allows it. Otherwise it stores the query's gradient
-   in fp32, and the gradients of keys and values separately for each query head. */
+/* Workspace of GPU libraries. A cuBLASLt GEMM takes 32 MiB. Attention backward stores the gradients of
+   scores, if the documents have equal lengths and ATTENTION_SQUARES_MOST allows it. Otherwise it stores the
+   query's gradient in fp32, and the gradients of keys and values separately for each query head. */
 static int64_t gpu_workspace(const device *d, enum op_index op, const void *args) {
     (void)d;
     if (op == OP_INDEX_gemm) return (int64_t)32 << 20;

@@ -25,8 +25,8 @@ extern const gpu gpu_table[GPU_COUNT];
 /* Returns the peak FLOP/s of dense products of a format on the GPU, or the MIG instance, with that name
    (cudaDeviceProp.name). 0 if the GPU is not in the table or does not support the format. */
 double gpu_peak(const char *name, ott_dtype format);
-/* True if cuDNN 9.25 or later has a backward of attention with its sums in a fixed order for packed documents.
-   For sequences of equal length it has one on every GPU. */
+/* True if cuDNN 9.25 or later has a backward of attention with its sums in a fixed order for packed
+   documents. For sequences of equal length it has one on every GPU. */
 bool gpu_orders_packed_attention(int capability);
 /* FLOP of the fp32 peak per instruction that a multiprocessor can issue. It issues 128 a cycle, for 64 or 128
    multiply-adds. */

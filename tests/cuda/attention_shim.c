@@ -23,7 +23,8 @@ void attention_library_close(attention_library *l) {
     (void)l;
 }
 
-/* Why cuDNN has no plan for the graph with this engine on this GPU, as NVIDIA documents it; NULL: it has one. */
+/* Why cuDNN has no plan for the graph with this engine on this GPU, as NVIDIA documents it; NULL: it has one.
+   */
 static const char *refuse_graph(size_t version, const graph *g, const attention_engine *engine) {
     int gpu = cudart_capability(), family = gpu / 10;
     bool is_backward = attention_graph_has(g, ATTENTION_GRAD_Q), is_direct = is_backward && g->config.direct;

@@ -1,7 +1,7 @@
 /*
  * For every configuration in configs/, cuDNN builds the attention plans for a Hopper GPU, and for some of them
- * the plans of other GPUs. A file describes the Hopper GPU in cuDNN's JSON, so no GPU is needed. The stand-in of
- * libcuda.c must be loaded as libcuda.so.1.
+ * the plans of other GPUs. A file describes the Hopper GPU in cuDNN's JSON, so no GPU is needed. The stand-in
+ * of libcuda.c must be loaded as libcuda.so.1.
  */
 #include <stdarg.h>
 #include <stddef.h>
@@ -92,7 +92,8 @@ static attention_config config_of(const shape *s) {
     return c;
 }
 
-/* Builds a plan, way NULL: of forward. Returns false if cuDNN has none. Expects at most `bytes` of workspace. */
+/* Builds a plan, way NULL: of forward. Returns false if cuDNN has none. Expects at most `bytes` of workspace.
+   */
 static bool has_plan(const attention_config *c, const attention_way *way, int64_t bytes) {
     static graph g;
     static attention_plan p;

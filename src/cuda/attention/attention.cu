@@ -226,7 +226,7 @@ extern "C" cudaError_t attention_forward_launch(const attention_forward_args *a,
     int64_t heads = a->lse->rows, kv_heads = a->k->columns / a->head_dim;
     attention_forward f = {view_of(a->q),    view_of(a->k),
                            view_of(a->v),    view_of(a->o),
-                           view_of(a->lse),  documents_of(a->cu_seqlens, a->q->rows, a->window),
+                           view_of(a->lse),  visible_documents(a->cu_seqlens, a->q->rows, a->window),
                            a->head_dim,      heads,
                            kv_heads,         a->past,
                            a->softmax_scale, a->softcap};
@@ -355,7 +355,7 @@ extern "C" cudaError_t attention_backward_launch(const attention_backward_args *
                             view_of(a->dk),
                             view_of(a->dv),
                             workspace,
-                            documents_of(a->cu_seqlens, a->q->rows, a->window),
+                            visible_documents(a->cu_seqlens, a->q->rows, a->window),
                             a->head_dim,
                             heads,
                             kv_heads,

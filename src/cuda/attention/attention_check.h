@@ -1,6 +1,6 @@
 /* cuda/attention/attention_check: compares the results of the first run of each cuDNN plan, and of each of
-   Ottava's tensor-core kernels, with attention on the host, for sampled rows of that run's operands. Finds misplaced masks, wrong document starts, wrong key
-   heads and scratch that is not cleared. */
+   Ottava's tensor-core kernels, with attention on the host, for sampled rows of that run's operands. Finds
+   misplaced masks, wrong document starts, wrong key heads and scratch that is not cleared. */
 #ifndef CUDA_ATTENTION_ATTENTION_CHECK_H
 #define CUDA_ATTENTION_ATTENTION_CHECK_H
 

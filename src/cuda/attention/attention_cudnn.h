@@ -74,9 +74,9 @@ typedef struct attention_engine {
     } knobs[ATTENTION_KNOBS_MOST];
 } attention_engine;
 
-/* Builds a plan for g with the engine. engine NULL: with the first suggestion of cuDNN's heuristics that can be
-   built. If there is none, returns OTT_ERR_UNSUPPORTED, and p->error has the reason. Close the plan even after
-   an error. */
+/* Builds a plan for g with the engine. engine NULL: with the first suggestion of cuDNN's heuristics that can
+   be built. If there is none, returns OTT_ERR_UNSUPPORTED, and p->error has the reason. Close the plan even
+   after an error. */
 ott_status attention_plan_build(attention_plan *p, const attention_library *l, const graph *g,
                                 const attention_engine *engine);
 /* Queues a run. data[uid]: a tensor's device memory, or a scalar's host memory. Needs p->workspace bytes. */

@@ -56,8 +56,8 @@ typedef enum graph_type { GRAPH_F32, GRAPH_BF16, GRAPH_F16, GRAPH_I32, GRAPH_I64
 typedef struct attention_config {
     graph_type type; /* format of all tensors except the fp32 sums: bf16 or f16 */
     bool packed;
-    /* backward only: the graph has no GRAD_Q_SUM. cuDNN then stores the gradients of all scores in its workspace,
-       and sums grad_q in a fixed order. */
+    /* backward only: the graph has no GRAD_Q_SUM. cuDNN then stores the gradients of all scores in its
+       workspace, and sums grad_q in a fixed order. */
     bool direct;
     int64_t documents, heads, kv_heads, length, head_dim, window;
     int64_t rows; /* of all documents together */

@@ -1,5 +1,5 @@
-/* cuda/attention/attention_order: the ways in which cuDNN can compute attention's backward, by GPU and version.
-   cuDNN's notes on its engines do not tell which of them sum in a fixed order: the sources are NVIDIA's
+/* cuda/attention/attention_order: the ways in which cuDNN can compute attention's backward, by GPU and
+   version. cuDNN does not report which of its engines sum in a fixed order. The sources are NVIDIA's
    cudnn-frontend 1.32 (scaled_dot_product_flash_attention.h) and its pull request 398. */
 #ifndef CUDA_ATTENTION_ATTENTION_ORDER_H
 #define CUDA_ATTENTION_ATTENTION_ORDER_H
@@ -18,7 +18,8 @@ typedef struct attention_way {
 } attention_way;
 
 /* The ways of the backward of a call, best first. Returns their number, at most ATTENTION_WAYS_MOST.
-   unordered_first, unordered_last: whether sums in a changing order are allowed, before or after the others. */
+   unordered_first, unordered_last: whether sums in a changing order are allowed, before or after the others.
+   */
 enum { ATTENTION_WAYS_MOST = 6 };
 int attention_order_backward(int capability, size_t version, const attention_config *c, bool unordered_first,
                              bool unordered_last, const attention_way *out[ATTENTION_WAYS_MOST]);

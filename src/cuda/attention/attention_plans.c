@@ -155,8 +155,8 @@ static ott_status add_entry(cuda_device *c, const attention_config *config, bool
     return OTT_OK;
 }
 
-/* Finds or builds the plan for one way of the call; way NULL: forward. If there is no plan, sets *reason to the
-   cause, unless it has one already. */
+/* Finds or builds the plan for one way of the call; way NULL: forward. If there is no plan, sets *reason to
+   the cause, unless it has one already. */
 static ott_status find_way(cuda_device *c, attention_config config, bool backward, const attention_way *way,
                            attention_entry **out, const char **reason) {
     int64_t all = config.kv_heads;

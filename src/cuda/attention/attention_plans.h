@@ -14,8 +14,8 @@ typedef struct attention_call {
     const tensor *cu_seqlens, *tensors[ATTENTION_GRAD_V + 1];
 } attention_call;
 
-/* Bytes of workspace; 0 if cuDNN is not used for this call. Builds the plan on the first call. *refused: true if
-   cuDNN is not used. */
+/* Bytes of workspace; 0 if cuDNN is not used for this call. Builds the plan on the first call. *refused: true
+   if cuDNN is not used. */
 int64_t attention_plans_workspace(cuda_device *c, const attention_call *call, bool *refused);
 /* Queues the call. *refusal: why cuDNN is not used, and nothing was queued; NULL: the call was queued. */
 ott_status attention_plans_run(exec *cx, const attention_call *call, void *workspace, const char **refusal);

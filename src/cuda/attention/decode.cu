@@ -1,7 +1,7 @@
 /* cuda/attention/decode: attention of one new token with the keys of a KV cache. A block computes one query
-   head for one part of the keys: first each thread one score, then each thread one column of the output. Up to
-   EXACT_KEYS keys are one part, with the sums of tensor/rules/attention.h. More keys have several parts, so
-   that all of the GPU works. A second kernel adds the parts in order. */
+   head for one part of the keys: first each thread one score, then each thread one column of the output. Up
+   to EXACT_KEYS keys are one part, with the sums of tensor/rules/attention.h. More keys have several parts,
+   so that all of the GPU works. A second kernel adds the parts in order. */
 #include "base/fmath.h"
 #include "cuda/attention/visible.h"
 #include "cuda/kernels/kernels.h"
@@ -62,8 +62,8 @@ __device__ __forceinline__ float score_of(const decode &a, const decode_tiles &t
     return a.softcap > 0 ? a.softcap * fmath_tanh(s / a.softcap) : s;
 }
 
-/* Computes the weights of the keys [j, j + THREADS) below `end`. factor[t]: what tile t multiplies earlier sums
-   by. first: the part's first visible key. */
+/* Computes the weights of the keys [j, j + THREADS) below `end`. factor[t]: what tile t multiplies earlier
+   sums by. first: the part's first visible key. */
 template <ott_dtype D>
 __device__ __forceinline__ void make_weights(const decode &a, decode_tiles &tiles, softmax_state &r,
                                              float (&factor)[TILES], int64_t column, int64_t first, int64_t j,

@@ -3,8 +3,8 @@
    and dv. A block passes over tiles of the other rows, in shared memory. Every sum has one fixed order. The
    weights p and their gradients ds are rounded to the tensors' format for the second products, as by cuDNN.
 
-   A tile that all rows of the block see in full is computed without masks. Columns beyond head_dim are zero in
-   shared memory. */
+   A tile that all rows of the block see in full is computed without masks. Columns beyond head_dim are zero
+   in shared memory. */
 #include "cuda/attention/flash_tile.h"
 #include "cuda/kernels/kernels.h"
 
@@ -158,8 +158,8 @@ struct query_sums {
     float lse, delta;
 };
 
-/* Replaces a tile's exponents by the weights p, and dp = dout v^T by ds. sums_at(n, i): the sums of the query of
-   element i of part n. */
+/* Replaces a tile's exponents by the weights p, and dp = dout v^T by ds. sums_at(n, i): the sums of the query
+   of element i of part n. */
 template <bool Capped, int N, class SumsAt>
 __device__ __forceinline__ void make_slopes(mma_sums (&s)[N / 8], mma_sums (&dp)[N / 8],
                                             const flash_backward &a, const SumsAt &sums_at) {
@@ -259,8 +259,8 @@ template <int Tile> __device__ __forceinline__ bool next_tile(query_tile &t) {
     return t.head < t.end_head;
 }
 
-/* Computes dk and dv; for wide heads each launch computes one of them, because the sums of both do not fit the
-   registers. */
+/* Computes dk and dv; for wide heads each launch computes one of them, because the sums of both do not fit
+   the registers. */
 template <ott_dtype T, int D, bool WithKeys, bool WithValues>
 __global__ void __launch_bounds__(backward_shape<D>::threads, 2) flash_keys_kernel(flash_backward a) {
     constexpr int rows = backward_shape<D>::rows, tile = backward_shape<D>::tile,
@@ -354,7 +354,7 @@ extern "C" cudaError_t flash_forward_launch(const attention_forward_args *a, cud
                        view_of(a->v),
                        view_of(a->o),
                        view_of(a->lse),
-                       documents_of(a->cu_seqlens, a->q->rows, a->window),
+                       visible_documents(a->cu_seqlens, a->q->rows, a->window),
                        a->head_dim,
                        heads,
                        kv_heads,
@@ -395,7 +395,7 @@ extern "C" cudaError_t flash_backward_launch(const attention_backward_args *a, f
                         view_of(a->dk),
                         view_of(a->dv),
                         workspace,
-                        documents_of(a->cu_seqlens, a->q->rows, a->window),
+                        visible_documents(a->cu_seqlens, a->q->rows, a->window),
                         a->head_dim,
                         a->lse->rows,
                         a->k->columns / a->head_dim,

@@ -1,5 +1,5 @@
-/* cuda/attention/flash_tile: tiles of rows in shared memory, their products on the tensor cores, and scores, for
-   cuda/attention/flash.cu. */
+/* cuda/attention/flash_tile: tiles of rows in shared memory, their products on the tensor cores, and scores,
+   for cuda/attention/flash.cu. */
 #ifndef CUDA_ATTENTION_FLASH_TILE_H
 #define CUDA_ATTENTION_FLASH_TILE_H
 
@@ -36,8 +36,8 @@ __device__ __forceinline__ float reciprocal(float x) {
 
 /* ---- tiles in shared memory ---- */
 
-/* Returns the address of columns [8 chunk, 8 chunk + 8) of a row. The chunks of a row are swapped, so that the
-   rows of a matrix that mma_load reads are in different banks. */
+/* Returns the address of columns [8 chunk, 8 chunk + 8) of a row. The chunks of a row are swapped, so that
+   the rows of a matrix that mma_load reads are in different banks. */
 template <int D> __device__ __forceinline__ uint16_t *chunk_at(uint16_t *tile, int row, int chunk) {
     return tile + row * D + (chunk ^ (row & 7)) * 8;
 }

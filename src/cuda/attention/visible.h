@@ -19,7 +19,7 @@ struct documents {
     int64_t count, tokens, window;
 };
 
-static inline documents documents_of(const tensor *cu_seqlens, int64_t tokens, int64_t window) {
+static inline documents visible_documents(const tensor *cu_seqlens, int64_t tokens, int64_t window) {
     return {(const int32_t *)cu_seqlens->data, cu_seqlens->columns, tokens, window};
 }
 

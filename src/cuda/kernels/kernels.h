@@ -68,8 +68,8 @@ cudaError_t attention_backward_launch(const attention_backward_args *a, float *w
                                       cudaStream_t stream);
 
 /* ---- flash.cu ---- */
-/* True if these kernels support a tensor of heads: a 16-bit format, head_dim a multiple of 8 up to 256, rows of
-   16-byte-aligned vectors. All tensors of a call must be supported. */
+/* True if these kernels support a tensor of heads: a 16-bit format, head_dim a multiple of 8 up to 256, rows
+   of 16-byte-aligned vectors. All tensors of a call must be supported. */
 bool flash_supports(const tensor *t, int64_t head_dim);
 cudaError_t flash_forward_launch(const attention_forward_args *a, cudaStream_t stream);
 /* Needs attention_backward_workspace bytes. */

@@ -36,8 +36,8 @@
 
 #define ATTENTION_TILE 64
 
-/* A GPU library may compute a backward in runs for some of the key heads, because it stores the gradients of all
-   scores of a run: one 16-bit number for each query head, query and key. */
+/* A GPU library may compute a backward in runs for some of the key heads, because it stores the gradients of
+   all scores of a run: one 16-bit number for each query head, query and key. */
 #define ATTENTION_SQUARES_MOST ((int64_t)1 << 29) /* bytes of a run */
 
 /* Bytes of one key head, for `documents` documents of `length` tokens. */
