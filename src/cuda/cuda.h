@@ -31,13 +31,14 @@ typedef struct cuda_device {
     cublasLtHandle_t library;    /* cuBLASLt's handle; NULL until the first product */
     cuda_product *products;      /* cached plans of products (cuda/gemm/products.h) */
     attention_plans *attentions; /* cached cuDNN plans; NULL before the first */
-    /* FLOP of all recorded attention that only the exact kernels compute, on CUDA cores */
-    double slow_attention_flop;
-    char name[320];     /* "cuda:0 NVIDIA H200" */
-    char libraries[64]; /* library names and versions */
-    char about[512];    /* name, driver and libraries */
+    char name[320];              /* "cuda:0 NVIDIA H200" */
+    char libraries[64];          /* library names and versions */
+    char about[512];             /* name, driver and libraries */
     /* the watchdog of this device's NCCL groups (cuda/nccl/group.h); NULL before the first group */
     struct nccl_watchdog *watchdog;
+    /* FLOP of all recorded attention that only the exact kernels compute, on CUDA cores. Recording a plan again
+       counts again. */
+    double slow_attention_flop;
 } cuda_device;
 
 static inline cuda_device *cuda_device_of(const device *d) {

@@ -67,7 +67,8 @@ set_tests_properties(cuda.gpu_check PROPERTIES TIMEOUT ${test_timeout})
 add_test(NAME cuda.processes COMMAND sh ${CMAKE_CURRENT_SOURCE_DIR}/cuda/processes.sh
     $<TARGET_FILE:ottava_cli>
                                      $<TARGET_FILE_DIR:emulated_plugin>)
-set_tests_properties(cuda.processes PROPERTIES TIMEOUT ${test_timeout})
+set_tests_properties(cuda.processes PROPERTIES TIMEOUT ${test_timeout} ENVIRONMENT
+    OTTAVA_CUDA_ATTENTION=own)
 
 # Tests that a program without CUDA code, such as a user's, can open a GPU.
 add_executable(cuda_test_open cuda/test_open.c)
