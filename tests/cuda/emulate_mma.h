@@ -39,6 +39,10 @@ UNSEEN inline bool take_copy(int left, async_copy &out) {
     return true;
 }
 
+UNSEEN inline void end_group() {
+    my_copies().group++;
+}
+
 UNSEEN inline void add_copy(void *to, const void *from) {
     async_copies &c = my_copies();
     if (c.count == copies_most || (uintptr_t)to % 16 || (uintptr_t)from % 16) {
@@ -104,7 +108,7 @@ static inline void copy_async(void *to, const void *from, bool valid) {
     emulate::add_copy(to, valid ? from : nullptr);
 }
 static inline void copy_async_commit() {
-    emulate::my_copies().group++;
+    emulate::end_group();
 }
 template <int Left> static inline void copy_async_wait() {
     emulate::async_copy copy;

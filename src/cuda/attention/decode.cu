@@ -74,7 +74,7 @@ __device__ __forceinline__ void make_weights(const decode &a, decode_tiles &tile
 #pragma unroll
     for (int step = 16; step >= 1; step /= 2) most = fmaxf(most, __shfl_xor_sync(0xffffffffu, most, step));
     if (threadIdx.x % 32 == 0) tiles.most[threadIdx.x / 32] = most;
-    __syncthreads();
+    __syncthreads(); /* also: all threads have read the weights of earlier keys */
 #pragma unroll
     for (int t = 0; t < TILES; t++) {
         if (j + t * TILE >= end) break;
@@ -115,7 +115,6 @@ template <ott_dtype D> __global__ void __launch_bounds__(THREADS) decode_kernel(
             for (int64_t key = from < first ? first : from; key < to; key++)
                 o = fmaf(tiles.weights[key - j], load<D>(a.v, key, column + c), o);
         }
-        __syncthreads(); /* all threads have read the weights */
     }
     if (a.parts == 1) {
         if (c < a.head_dim) store<D>(a.o, 0, head * a.head_dim + c, o * (1.0f / r.sum));
