@@ -128,9 +128,9 @@ static void inspect_library(plugin_finding report, void *user, const used_librar
     dlclose(library);
 }
 
-/* With cuDNN before 9.25, Ottava's slow kernels compute attention's backward. */
+/* With cuDNN before 9.25, Ottava's kernels compute attention of packed documents. */
 static const used_library cudnn = {"cuDNN", ATTENTION_CUDNN_FILE, "cudnnGetVersion", ATTENTION_CUDNN_INSTALL,
-                                   ATTENTION_CUDNN_DETERMINISTIC};
+                                   ATTENTION_CUDNN_EMPTY_DOCUMENTS};
 static const used_library nccl = {"NCCL", NCCL_FILE, "ncclGetVersion", NCCL_INSTALL, NCCL_LEAST};
 
 void inspect_machine(plugin_finding report, void *user) {

@@ -16,6 +16,7 @@ typedef struct sequence_cache {
 typedef struct sequence_metadata {
     tensor position;   /* i32[T] position of each token in its document */
     tensor cu_seqlens; /* i32[documents + 1]: document b has tokens [cu_seqlens[b], cu_seqlens[b+1]) */
+    int64_t longest;   /* no document has more tokens; 0: unknown */
     const sequence_cache *cache; /* earlier tokens; NULL: none, as in training */
 } sequence_metadata;
 

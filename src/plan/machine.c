@@ -2,6 +2,7 @@
 #include "plan/machine.h"
 #include "base/text/str.h"
 #include "tensor/gpus.h"
+#include "tensor/rules/attention.h"
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -22,6 +23,10 @@ typedef struct machine_row {
 #define GROUPED       8.0
 #define GROUPED_MOST  0.5
 #define GROUPED_EXACT (1.0 / 64)
+/* Share of the bf16 peak that Ottava's attention on tensor cores is assumed to reach, and how much faster
+   cuDNN's backward is if its sums have no fixed order (tensor/gpus.def). */
+#define FLASH_ATTENTION 0.25
+#define UNORDERED       (470.0 / 340)
 
 static const machine_row rows[] = {
 #define MACHINE(row, text, id, memory, gemm16, gemm8, forward, backward, gbs, share, host, near, far,        \
@@ -64,14 +69,21 @@ static void read_machine_memory(const device *d, device_memory *out) {
 
 static const device_table table = {.taken = take_nothing, .read_memory = read_machine_memory};
 
-/* Workspace of GPU libraries. A cuBLASLt GEMM takes 32 MiB. Attention backward stores the query's gradient in
-   fp32, and the gradients of keys and values separately for each query head. */
+/* Workspace of GPU libraries. A cuBLASLt GEMM takes 32 MiB. Attention backward stores the gradients of
+   scores, if the documents have equal lengths and ATTENTION_SQUARES_MOST allows it. Otherwise it stores the
+   query's gradient in fp32, and the gradients of keys and values separately for each query head. */
 static int64_t gpu_workspace(const device *d, enum op_index op, const void *args) {
     (void)d;
     if (op == OP_INDEX_gemm) return (int64_t)32 << 20;
     if (op != OP_INDEX_attention_backward) return 0;
     const attention_backward_args *a = args;
-    return 8 * a->q->rows * a->q->columns;
+    int64_t linear = 8 * a->q->rows * a->q->columns, documents = a->cu_seqlens->columns - 1;
+    int64_t length = a->longest > 0 && a->longest < a->q->rows ? a->longest : a->q->rows;
+    int64_t heads = a->lse->rows, kv_heads = a->k->columns / a->head_dim;
+    if (documents > 1 && documents * length != a->q->rows) return linear;
+    if (documents <= 1) documents = 1, length = a->q->rows;
+    int64_t runs = attention_square_heads(documents, heads, kv_heads, length, ATTENTION_SQUARES_MOST);
+    return runs > 0 ? runs * attention_square_bytes(documents, heads, kv_heads, length) : linear;
 }
 
 /* Sets the peaks, the capabilities and the device of a GPU. */
@@ -86,7 +98,8 @@ static void lay_out_as_gpu(machine *m, const gpu *g, device *cpu) {
     m->rate.issue = g->fp32 / gpu_flops_per_instruction(g->capability);
     m->rate.own_attention = OWN_ATTENTION * m->rate.issue;
     m->rate.grouped = fmin(GROUPED * m->rate.issue, GROUPED_MOST * g->bf16);
-    if (!gpu_has_ordered_attention(g->capability)) m->rate.attention_backward = m->rate.own_attention;
+    m->rate.flash_attention = FLASH_ATTENTION * g->bf16;
+    m->rate.orders_packed = gpu_orders_packed_attention(g->capability);
     gpu_fill_capabilities(g->capability, m->name, false, &m->can);
     if (!machine_has_fp8(m)) {
         static const char reason[] = "its tensor cores do not support FP8";
@@ -123,6 +136,10 @@ ott_status machine_open(const char *name, device *cpu, machine *out) {
     return fail_machine_name(name);
 }
 
+void machine_allow_unordered(machine *m) {
+    m->rate.attention_backward *= UNORDERED;
+}
+
 bool machine_has_fp8(const machine *m) {
     return m->rate.peak[WORK_FP8] > 0;
 }
@@ -146,6 +163,7 @@ static const rate_key keys[] = {
     TFLOPS("fp8_tflops", gemm[WORK_FP8]),
     TFLOPS("attention_tflops", attention_forward),
     TFLOPS("attention_backward_tflops", attention_backward),
+    TFLOPS("flash_attention_tflops", flash_attention),
     TFLOPS("own_attention_tflops", own_attention),
     TFLOPS("grouped_tflops", grouped),
     GBS("memory_gbs", bandwidth),
@@ -215,8 +233,12 @@ static double work_rate(const machine_rates *r, const work *w) {
     bool grouped = w->op == OP_INDEX_grouped_gemm || w->op == OP_INDEX_grouped_gemm_weight;
     if (grouped && r->issue > 0 && w->format == WORK_FP32) return GROUPED_EXACT * r->issue;
     if (grouped) return r->grouped > 0 ? r->grouped : r->gemm[w->format];
-    if (w->by_own_kernel && r->own_attention > 0) return r->own_attention;
-    return w->op == OP_INDEX_attention_backward ? r->attention_backward : r->attention_forward;
+    if (w->attention == ATTENTION_EXACT && r->own_attention > 0) return r->own_attention;
+    bool is_backward = w->op == OP_INDEX_attention_backward;
+    bool unsupported = w->attention == ATTENTION_CAPPED ||
+                       (w->attention == ATTENTION_PACKED && is_backward && !r->orders_packed);
+    if (unsupported && r->flash_attention > 0) return r->flash_attention;
+    return is_backward ? r->attention_backward : r->attention_forward;
 }
 
 double machine_seconds(const machine *m, const work *w) {

@@ -21,9 +21,10 @@ typedef struct machine_rates {
     double cores;   /* cores that compute tiles of a GEMM; 0: do not model tiles */
     double latency; /* seconds until a message begins to arrive */
     double launch;  /* seconds added to every operation */
-    /* Of Ottava's kernels on a GPU; 0: unknown. FLOP/s of attention without tensor cores, and of grouped GEMMs on
-       tensor cores (bf16, fp16, FP8); instructions/s of all threads. */
-    double own_attention, grouped, issue;
+    /* Of Ottava's kernels on a GPU; 0: unknown. FLOP/s of attention on tensor cores, and without; of grouped
+       GEMMs on tensor cores; instructions/s of all threads. */
+    double flash_attention, own_attention, grouped, issue;
+    bool orders_packed; /* gpu_orders_packed_attention */
 } machine_rates;
 
 typedef struct machine {
@@ -42,6 +43,8 @@ typedef struct machine {
 /* Opens a machine of tensor/gpus.def. Dry runs use the ops of `cpu`, which must outlive *out. *out has
    pointers to its own members: do not move or copy it. OTT_ERR_ARGUMENT for an unknown name. */
 ott_status machine_open(const char *name, device *cpu, machine *out);
+/* Attention's backward may sum in a changing order (train.deterministic=false), which is faster. */
+void machine_allow_unordered(machine *m);
 /* Replaces rates with text such as "gib=80,fp8_tflops=1400" and deletes measured times, so that the rates are
    used. OTT_ERR_ARGUMENT for an unknown key; the message lists the keys. */
 ott_status machine_set_rates(machine *m, const char *text);

@@ -128,6 +128,7 @@ static ott_status make_plan(planner *p, str *out) {
                      p->account, &p->cpu));
     TRY(is_local ? measure_machine(p->account, p->cfg, p->cpu, &p->machine)
                  : machine_open(name, p->cpu, &p->machine));
+    if (!is_local && p->cfg->train.deterministic == DETERMINISM_NONE) machine_allow_unordered(&p->machine);
     if (p->options->rates) TRY(machine_set_rates(&p->machine, p->options->rates));
     TRY(estimate_layers(p));
     count_request r = make_count_request(p, p->cfg);

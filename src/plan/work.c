@@ -141,9 +141,12 @@ static double visible_query_key_pairs(int64_t tokens, int64_t documents, int64_t
     return (double)tokens * w - (double)(documents > 0 ? documents : 1) * w * (w - 1) / 2;
 }
 
-/* True if no version of cuDNN computes the attention (cuda/attention/attention_plans.c). */
-static bool needs_own_kernel(const tensor *q, int64_t head_dim, float softcap) {
-    return q->dtype == OTT_F32 || softcap > 0 || head_dim % 8 != 0 || head_dim > 256;
+static work_attention attention_of(const tensor *q, const tensor *cu_seqlens, int64_t head_dim,
+                                   int64_t longest, float softcap) {
+    int64_t documents = cu_seqlens->columns - 1;
+    if (q->dtype == OTT_F32 || head_dim % 8 != 0 || head_dim > 256) return ATTENTION_EXACT;
+    if (softcap > 0) return ATTENTION_CAPPED;
+    return documents > 1 && documents * longest != q->rows ? ATTENTION_PACKED : ATTENTION_PLAIN;
 }
 
 /* products: 2 GEMMs forward, 5 backward. Each has head_dim multiply-adds per query-key pair and head. */
@@ -253,11 +256,13 @@ work work_of(const exec *cx, enum op_index op, const void *args) {
     case OP_INDEX_grouped_gemm_weight: count_grouped(a.weight->a, a.weight->b, a.weight->c, &w); break;
     case OP_INDEX_attention_forward:
         count_attention(a.forward->q, a.forward->cu_seqlens, a.forward->window, 2, &w);
-        w.by_own_kernel = needs_own_kernel(a.forward->q, a.forward->head_dim, a.forward->softcap);
+        w.attention = attention_of(a.forward->q, a.forward->cu_seqlens, a.forward->head_dim,
+                                   a.forward->longest, a.forward->softcap);
         break;
     case OP_INDEX_attention_backward:
         count_attention(a.backward->q, a.backward->cu_seqlens, a.backward->window, 5, &w);
-        w.by_own_kernel = needs_own_kernel(a.backward->q, a.backward->head_dim, a.backward->softcap);
+        w.attention = attention_of(a.backward->q, a.backward->cu_seqlens, a.backward->head_dim,
+                                   a.backward->longest, a.backward->softcap);
         break;
     case OP_INDEX_embedding_forward: {
         const tensor *y = a.lookup->y, *table = a.lookup->table;

@@ -8,6 +8,14 @@
 /* Format of a GEMM: FP8 if both operands are FP8. fp16 counts as bf16. */
 typedef enum work_format { WORK_FP32, WORK_BF16, WORK_FP8, WORK_FORMATS } work_format;
 
+/* Attention by its support in cuDNN (cuda/attention/attention_plans.h). */
+typedef enum work_attention {
+    ATTENTION_PLAIN,
+    ATTENTION_PACKED, /* documents of different lengths */
+    ATTENTION_CAPPED, /* a soft cap: only Ottava's kernels */
+    ATTENTION_EXACT,  /* only Ottava's kernels without tensor cores */
+} work_attention;
+
 typedef struct work {
     enum op_index op;
     work_format format;
@@ -15,7 +23,7 @@ typedef struct work {
     double bytes;              /* bytes read and written; a second read counts again */
     double from_host, to_host; /* part of bytes in mapped host memory (device_allocate_mapped) */
     int64_t m, n, k;           /* sizes of a GEMM (work_of_product) */
-    bool by_own_kernel;        /* attention that a GPU computes with Ottava's kernels, without tensor cores */
+    work_attention attention;  /* of an attention op */
     double instructions;       /* of all threads of a GPU; 0: memory takes longer */
     double updated;            /* part of bytes, in device memory, that moves while these instructions run */
 } work;

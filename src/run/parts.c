@@ -12,6 +12,9 @@
 #include "run/run.h"
 #include <stdio.h>
 
+_Static_assert((int)DETERMINISM_WARN == DEVICE_WARN && (int)DETERMINISM_NONE == DEVICE_UNORDERED,
+               "train.deterministic has the same order in config and tensor");
+
 static ott_status open_run_device(run *r) {
     const config *cfg = r->cfg;
     TRY(precision_read_recipe(cfg, &r->precision));
@@ -22,8 +25,10 @@ static ott_status open_run_device(run *r) {
                                    .local_rank = r->process_group.local_rank,
                                    .local_ranks = r->process_group.local_ranks,
                                    .log = r->log};
-    return status_context(backend_open(&choice, r->account, &r->device), "%s",
-                          config_where(cfg, "train.device"));
+    ott_status status = backend_open(&choice, r->account, &r->device);
+    if (status != OTT_OK) return status_context(status, "%s", config_where(cfg, "train.device"));
+    r->device->order = (device_order)cfg->train.deterministic;
+    return OTT_OK;
 }
 
 /* Sets *path on every rank to rank 0's *path, which may be NULL. */

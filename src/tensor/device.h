@@ -91,6 +91,13 @@ typedef struct device_table {
     ott_status (*open_group)(device *d, const device_group *own, struct group **out);
 } device_table;
 
+/* Whether a GPU's ops may sum in an order that changes from run to run (train.deterministic). */
+typedef enum device_order {
+    DEVICE_ORDERED,   /* true: never */
+    DEVICE_WARN,      /* "warn": where a library has no ordered sum; the log then warns once */
+    DEVICE_UNORDERED, /* false: wherever it is faster */
+} device_order;
+
 /* A device with its device table and its op table. It is the first member of the backend's own struct. */
 struct device {
     const device_table *table;
@@ -99,6 +106,7 @@ struct device {
     mem *account;
     const char *name;      /* name, such as "cpu avx512, 2 threads" */
     int threads;           /* number of host threads that compute; 0: not a CPU */
+    device_order order;    /* set by the caller after opening, before plans are recorded */
     const device *dry_run; /* the device that this dry run imitates (tensor/dry_run.h); NULL: a real device */
     const struct dry_run_listener *listener; /* callbacks of a dry run; NULL: none */
 };

@@ -26,8 +26,8 @@ double gpu_peak(const char *name, ott_dtype format) {
 
 enum { AMPERE = 80, ADA = 89, HOPPER = 90, BLACKWELL = 100 };
 
-bool gpu_has_ordered_attention(int capability) {
-    return capability / 10 == HOPPER / 10;
+bool gpu_orders_packed_attention(int capability) {
+    return capability / 10 == HOPPER / 10 || capability / 10 == BLACKWELL / 10;
 }
 
 double gpu_flops_per_instruction(int capability) {

@@ -25,9 +25,9 @@ extern const gpu gpu_table[GPU_COUNT];
 /* Returns the peak FLOP/s of dense products of a format on the GPU, or the MIG instance, with that name
    (cudaDeviceProp.name). 0 if the GPU is not in the table or does not support the format. */
 double gpu_peak(const char *name, ott_dtype format);
-/* True if Ottava lets cuDNN 9.25 or later compute attention's backward, because cuDNN sums in a fixed order
-   on these GPUs. Ottava's own kernels compute it on others. */
-bool gpu_has_ordered_attention(int capability);
+/* True if cuDNN 9.25 or later has a backward of attention with its sums in a fixed order for packed
+   documents. For sequences of equal length it has one on every GPU. */
+bool gpu_orders_packed_attention(int capability);
 /* FLOP of the fp32 peak per instruction that a multiprocessor can issue. It issues 128 a cycle, for 64 or 128
    multiply-adds. */
 double gpu_flops_per_instruction(int capability);

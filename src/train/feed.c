@@ -38,7 +38,8 @@ batch feed_batch_at(const feed *f, const feed_shape *s, void *data) {
                    .token = tensor_vector(at, OTT_I32, tokens),
                    .target = tensor_vector(at + part, OTT_I32, tokens),
                    .at = {.position = tensor_vector(at + 2 * part, OTT_I32, tokens),
-                          .cu_seqlens = tensor_vector(at + 3 * part, OTT_I32, s->document_capacity + 1)}};
+                          .cu_seqlens = tensor_vector(at + 3 * part, OTT_I32, s->document_capacity + 1),
+                          .longest = s->length}};
 }
 
 /* ---- open and close ---- */

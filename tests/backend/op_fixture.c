@@ -354,6 +354,7 @@ static void attention_prepare(op_case *c) {
     set_integer(c, "window", windows[case_draw(c, 6)]);
     set_float(c, "softmax_scale", case_draw(c, 4) ? 0.25f : 0.0883883461f);
     set_float(c, "softcap", case_draw(c, 3) ? 0.0f : 5.0f);
+    set_integer(c, "longest", case_draw(c, 2) ? 0 : SIZE('T'));
 }
 
 /* Tokens that continue a document. Each row: as in attention_shapes, then the number of earlier tokens. */
@@ -777,12 +778,12 @@ static const op_fixture fixtures[] = {
      .bind = sum_heads_bind,
      .prepare = sum_heads_prepare},
     {.op = "attention_forward",
-     .sets = "cu_seqlens head_dim window past softmax_scale softcap",
+     .sets = "cu_seqlens head_dim window past longest softmax_scale softcap",
      .shapes = COUNT(attention_shapes) + COUNT(cached_shapes),
      .bind = attention_forward_bind,
      .prepare = attention_forward_prepare},
     {.op = "attention_backward",
-     .sets = "cu_seqlens head_dim window softmax_scale softcap",
+     .sets = "cu_seqlens head_dim window longest softmax_scale softcap",
      .shapes = COUNT(attention_shapes),
      .bind = attention_bind,
      .prepare = attention_prepare},

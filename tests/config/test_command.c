@@ -15,7 +15,7 @@ static void test_spellings(void **state) {
          "1e-5", "--train.deterministic", "true", "--data.dataset_path='a b.txt'", "--train.seed=1_000");
     assert_int_equal(cfg->train.seq_len, 64);
     assert_int_equal(cfg->train.batch_size, 4);
-    assert_true(cfg->train.compile_model && cfg->train.deterministic);
+    assert_true(cfg->train.compile_model && cfg->train.deterministic == DETERMINISM_FULL);
     assert_true(cfg->optimizer.lr == 1e-5);
     assert_string_equal(cfg->data.dataset_path, "a b.txt");
     assert_int_equal(cfg->train.seed, 1000);
@@ -91,7 +91,7 @@ static void test_files(void **state) {
     GOOD(c, cfg, "--train.seq_len=16", "--train.deterministic", c->path);
     assert_int_equal(cfg->train.seed, 7);
     assert_int_equal(cfg->train.seq_len, 16);
-    assert_true(cfg->train.deterministic);
+    assert_int_equal(cfg->train.deterministic, DETERMINISM_FULL);
     config_close(cfg);
 }
 

@@ -23,11 +23,27 @@ void attention_library_close(attention_library *l) {
     (void)l;
 }
 
-ott_status attention_plan_build(attention_plan *p, const attention_library *l, const graph *g) {
-    bool ordered = attention_graph_has(g, ATTENTION_GRAD_Q) && l->version >= ATTENTION_CUDNN_DETERMINISTIC;
+/* Why cuDNN has no plan for the graph with this engine on this GPU, as NVIDIA documents it; NULL: it has one.
+   */
+static const char *refuse_graph(size_t version, const graph *g, const attention_engine *engine) {
+    int gpu = cudart_capability(), family = gpu / 10;
+    bool is_backward = attention_graph_has(g, ATTENTION_GRAD_Q), is_direct = is_backward && g->config.direct;
+    if (engine && engine->index == 6 && !(family == 9 && version >= 92500 && !is_direct))
+        return "engine 6 sums in order on Hopper, from 9.25 on";
+    if (engine && engine->index == 5 && !(family == 10 && is_direct))
+        return "engine 5 is Blackwell's, for direct graphs";
+    if (engine && engine->index == 5 && (engine->knob_count == 6) != (version >= 92300))
+        return "9.23 has other knobs";
+    if (is_direct && g->config.packed && !engine) return "packed documents need a square of all tokens";
+    return NULL;
+}
+
+ott_status attention_plan_build(attention_plan *p, const attention_library *l, const graph *g,
+                                const attention_engine *engine) {
     *p = (attention_plan){.plan = NULL};
-    if (ordered && cudart_capability() / 10 != 9) {
-        snprintf(p->error, sizeof p->error, "engine 6 of backward is Hopper's");
+    const char *refusal = refuse_graph(l->version, g, engine);
+    if (refusal) {
+        snprintf(p->error, sizeof p->error, "%s", refusal);
         return status_fail(OTT_ERR_UNSUPPORTED, "cuDNN: %s", p->error);
     }
     p->plan = malloc(sizeof *g);
@@ -55,7 +71,7 @@ ott_status attention_plan_run(attention_plan *p, const attention_library *l,
     size_t bytes[ATTENTION_NAMED] = {0};
     memcpy(&g, p->plan, sizeof g);
     for (int uid = 1; uid < ATTENTION_NAMED; uid++)
-        if (attention_graph_has(&g, uid)) bytes[uid] = attention_graph_tensor_bytes(&g, uid, g.config.length);
+        if (attention_graph_has(&g, uid)) bytes[uid] = attention_graph_tensor_bytes(&g, uid, g.config.rows);
     plant(&g);
     const char *error = attention_interpret(&g, data, bytes);
     attention_shim_runs++;

@@ -18,6 +18,8 @@ set(cuda_stand_ins cuda/cudart.c cuda/cublaslt.c cuda/nccl.c cuda/nccl_processes
     cuda/attention_interpreter.c)
 add_library(cuda_emulated OBJECT ${cuda_sources} ${cuda_stand_ins})
 target_include_directories(cuda_emulated PUBLIC cuda)
+set(squares_most SQUARES_MOST=70000) # a small limit of attention_order.c, so that tests split the heads
+target_compile_definitions(cuda_emulated PRIVATE ${squares_most})
 target_link_libraries(cuda_emulated PUBLIC tests_backend)
 add_library(tests_cuda STATIC $<TARGET_OBJECTS:cuda_emulated>)
 target_include_directories(tests_cuda PUBLIC cuda)
@@ -30,7 +32,9 @@ function(cuda_test name source)
   add_executable(cuda_test_${name} ${source})
   target_link_libraries(cuda_test_${name} PRIVATE tests_cuda ${ARGN})
   add_test(NAME cuda.${name} COMMAND cuda_test_${name} WORKING_DIRECTORY ${CMAKE_CURRENT_BINARY_DIR})
-  set_tests_properties(cuda.${name} PROPERTIES TIMEOUT ${test_timeout} ENVIRONMENT OTTAVA_TEST_DEVICE=cuda)
+  # The exact kernels of attention have the bits of the reference.
+  set_tests_properties(cuda.${name} PROPERTIES TIMEOUT ${test_timeout} ENVIRONMENT
+      "OTTAVA_TEST_DEVICE=cuda;OTTAVA_CUDA_ATTENTION=own")
   add_dependencies(cuda_tests cuda_test_${name})
 endfunction()
 
@@ -64,7 +68,8 @@ set_tests_properties(cuda.gpu_check PROPERTIES TIMEOUT ${test_timeout})
 add_test(NAME cuda.processes COMMAND sh ${CMAKE_CURRENT_SOURCE_DIR}/cuda/processes.sh
     $<TARGET_FILE:ottava_cli>
                                      $<TARGET_FILE_DIR:emulated_plugin>)
-set_tests_properties(cuda.processes PROPERTIES TIMEOUT ${test_timeout})
+set_tests_properties(cuda.processes PROPERTIES TIMEOUT ${test_timeout} ENVIRONMENT
+    OTTAVA_CUDA_ATTENTION=own)
 
 # Tests that a program without CUDA code, such as a user's, can open a GPU.
 add_executable(cuda_test_open cuda/test_open.c)
@@ -91,6 +96,7 @@ awk -f cuda/libcuda.awk > '${calls}'"
                         LIBRARY_OUTPUT_DIRECTORY ${CMAKE_CURRENT_BINARY_DIR}/stand_in)
   add_executable(cuda_test_attention_plans cuda/test_attention_plans.c
       ${PROJECT_SOURCE_DIR}/src/cuda/attention/attention_cudnn.c
+      ${PROJECT_SOURCE_DIR}/src/cuda/attention/attention_order.c
                  ${PROJECT_SOURCE_DIR}/src/cuda/attention/attention_graph.c)
   target_link_libraries(cuda_test_attention_plans PRIVATE ottava_base PkgConfig::CMOCKA ${CMAKE_DL_LIBS})
   add_dependencies(cuda_test_attention_plans stand_in_cuda)

@@ -9,7 +9,8 @@ logs=$(find "$1" -name '*.ptxas')
 # shellcheck disable=SC2086
 cat $logs | c++filt | sed 's/(ott_dtype)//g' | awk '
 function threads_of(kernel) {
-    if (kernel ~ /^attention_/) return 64
+    if (kernel ~ /^attention_/ || kernel ~ /^flash_.*256/) return 64
+    if (kernel ~ /^flash_/) return 128
     if (kernel ~ /^amax_update_kernel/) return 32
     if (kernel ~ /^amax_record_kernel/) return 1
     return 256

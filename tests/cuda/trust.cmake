@@ -30,6 +30,7 @@ set_source_files_properties(${planted_kernels} PROPERTIES LANGUAGE CXX COMPILE_O
 function(trust_build name definition flags runtime_flags)
   add_library(cuda_${name} STATIC ${planted_sources} ${planted_files})
   target_compile_options(cuda_${name} PRIVATE -O1 -g1 -w ${flags} -include ${here}/planted.h)
+  target_compile_definitions(cuda_${name} PRIVATE ${squares_most})
   add_library(cuda_${name}_runtime STATIC ${cuda_stand_ins} cuda/planted.c)
   target_compile_options(cuda_${name}_runtime PRIVATE -O2 ${runtime_flags})
   foreach(library cuda_${name} cuda_${name}_runtime)
@@ -68,7 +69,7 @@ trust_build(memory SANITIZE_MEMORY "${memory_flags}" "${memory_flags}")
 function(trust_test name)
   add_test(NAME cuda.${name} COMMAND ${ARGN} WORKING_DIRECTORY ${planted})
   set_tests_properties(cuda.${name} PROPERTIES TIMEOUT ${test_timeout} SKIP_RETURN_CODE 77 ENVIRONMENT
-      OTTAVA_TEST_DEVICE=cuda)
+      "OTTAVA_TEST_DEVICE=cuda;OTTAVA_CUDA_ATTENTION=own")
 endfunction()
 
 trust_test(races ${here}/trust.sh order)

@@ -37,7 +37,8 @@ run_all() {
     [ "$build" != order ] || product=mx_goes_to_the_library_on_blackwell
     in_build "$build" mistakes && in_build "$build" small && in_build "$build" copies &&
         in_build "$build" own small gemm grouped_gemm grouped_gemm_weight && in_build "$build" \
-        products $product &&
+        products $product && in_build "$build" attention test_tensor_cores_agree_with_our_kernels &&
+        in_build "$build" attention test_a_token_with_a_cache &&
         in_build "$build" steps "$@"
 }
 

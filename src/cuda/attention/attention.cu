@@ -4,6 +4,7 @@
    shared memory, COLUMNS columns at a time. Sums stay in registers. A head wider than COLUMNS has several
    blocks: each block computes all scores, and sums COLUMNS of the columns. */
 #include "base/fmath.h"
+#include "cuda/attention/visible.h"
 #include "cuda/kernels/kernels.h"
 #include "cuda/view.h"
 #include "tensor/rules/attention.h"
@@ -38,49 +39,10 @@ __device__ __forceinline__ void store8(const head_view &h, int64_t row, int64_t 
     store8<D>(h.v, row, h.column + c, h.column + h.columns, e);
 }
 
-/* A range of rows: [begin, end). */
-struct span {
-    int64_t begin, end;
-};
-
-__device__ __forceinline__ int64_t least(int64_t a, int64_t b) {
-    return a < b ? a : b;
-}
 /* Returns the rows of span s in a tile that begins at row `first`. The result counts rows from `first`. */
 __device__ __forceinline__ span within_tile(span s, int64_t first) {
     int64_t begin = s.begin - first, end = s.end - first;
     return {begin < 0 ? 0 : least(begin, TILE), end < 0 ? 0 : least(end, TILE)};
-}
-
-struct documents {
-    const int32_t *start;
-    int64_t count, tokens, window;
-};
-
-static documents documents_of(const tensor *cu_seqlens, int64_t tokens, int64_t window) {
-    return {(const int32_t *)cu_seqlens->data, cu_seqlens->columns, tokens, window};
-}
-
-/* Returns the tokens [begin, end) of `token`'s document, within [0, tokens) even if cu_seqlens is invalid. */
-__device__ __forceinline__ span document_of(const documents &d, int64_t token) {
-    int64_t low = 0, high = d.count;
-    while (low < high) {
-        int64_t middle = (low + high) / 2;
-        if (d.start[middle] <= token)
-            low = middle + 1;
-        else
-            high = middle;
-    }
-    int64_t begin = low > 0 ? d.start[low - 1] : 0, end = low < d.count ? d.start[low] : d.tokens;
-    return {begin < 0 ? 0 : begin, least(end, d.tokens)};
-}
-/* Returns the keys that query i sees. The query's document begins at token `begin`. */
-__device__ __forceinline__ span keys_of(const documents &d, int64_t begin, int64_t i) {
-    return {d.window > 0 && i - d.window + 1 > begin ? i - d.window + 1 : begin, i + 1};
-}
-/* Returns the queries that see key j. The key's document ends at token `end`. */
-__device__ __forceinline__ span queries_of(const documents &d, int64_t end, int64_t j) {
-    return {j, d.window > 0 && end - j > d.window ? j + d.window : end};
 }
 
 /* ---- shared by forward and backward ---- */
@@ -264,7 +226,7 @@ extern "C" cudaError_t attention_forward_launch(const attention_forward_args *a,
     int64_t heads = a->lse->rows, kv_heads = a->k->columns / a->head_dim;
     attention_forward f = {view_of(a->q),    view_of(a->k),
                            view_of(a->v),    view_of(a->o),
-                           view_of(a->lse),  documents_of(a->cu_seqlens, a->q->rows, a->window),
+                           view_of(a->lse),  visible_documents(a->cu_seqlens, a->q->rows, a->window),
                            a->head_dim,      heads,
                            kv_heads,         a->past,
                            a->softmax_scale, a->softcap};
@@ -393,7 +355,7 @@ extern "C" cudaError_t attention_backward_launch(const attention_backward_args *
                             view_of(a->dk),
                             view_of(a->dv),
                             workspace,
-                            documents_of(a->cu_seqlens, a->q->rows, a->window),
+                            visible_documents(a->cu_seqlens, a->q->rows, a->window),
                             a->head_dim,
                             heads,
                             kv_heads,

@@ -88,6 +88,12 @@ static double dot_products(const float *x, const float *y, int64_t count) {
     return sum;
 }
 
+/* The score of a query and a key. */
+static double score_of(const workbench *w, const float *q, const float *k) {
+    double s = (double)w->call->scale * dot_products(q, k, w->head_dim), cap = (double)w->call->softcap;
+    return cap > 0 ? cap * tanh(s / cap) : s;
+}
+
 /* A row of an output, computed on the host. value[c]: a sum of terms; energy[c]: the sum of their squares. */
 typedef struct row_sum {
     double value[HEAD_MOST], energy[HEAD_MOST];
@@ -155,10 +161,9 @@ static ott_status check_output(workbench *w, energy errors[OUTPUTS], int64_t hea
     TRY(fetch_rows(w, ATTENTION_Q, head, (span){row, row + 1}, w->own[0]));
     TRY(fetch_rows(w, ATTENTION_K, kv_head, keys, w->x));
     TRY(fetch_rows(w, ATTENTION_V, kv_head, keys, w->y));
-    for (int64_t j = 0; j < count; j++)
-        most = fmax(most, (double)w->call->scale * dot_products(w->own[0], w->x + j * n, n));
+    for (int64_t j = 0; j < count; j++) most = fmax(most, score_of(w, w->own[0], w->x + j * n));
     for (int64_t j = 0; j < count; j++) {
-        double p = exp((double)w->call->scale * dot_products(w->own[0], w->x + j * n, n) - most);
+        double p = exp(score_of(w, w->own[0], w->x + j * n) - most);
         sum += p;
         add_weighted_row(&o, w, p, w->y + j * n);
     }
@@ -177,7 +182,8 @@ typedef struct slope {
 static slope slope_of(const workbench *w, const float *q, const float *k, const float *v, const float *dout,
                       const float *o, float lse) {
     int64_t n = w->head_dim;
-    double scale = (double)w->call->scale, p = exp(scale * dot_products(q, k, n) - (double)lse);
+    double s = score_of(w, q, k), p = exp(s - (double)lse), scale = (double)w->call->scale;
+    if (w->call->softcap > 0) scale *= 1 - pow(s / (double)w->call->softcap, 2);
     return (slope){p, p * (dot_products(dout, v, n) - dot_products(dout, o, n)) * scale};
 }
 
@@ -224,22 +230,22 @@ static ott_status check_key_gradient(workbench *w, energy errors[OUTPUTS], int64
 
 /* ---- result ---- */
 
-static ott_status fail_attention(const workbench *w, size_t version, const char *output, double decibels) {
+static ott_status fail_attention(const workbench *w, const char *by, const char *output, double decibels) {
     const attention_call *call = w->call;
     int64_t heads = call->tensors[ATTENTION_LSE]->rows;
     return status_fail(
         OTT_ERR_DEVICE,
-        "cuDNN %zu.%zu.%zu's attention %s of %lld tokens in %lld documents (%s, %lld heads of %lld elements, "
+        "%s's attention %s of %lld tokens in %lld documents (%s, %lld heads of %lld elements, "
         "%lld key heads, window %lld) is wrong on this GPU: %s has a signal-to-noise ratio of %.1f dB, at "
         "least %d required; "
         "OTTAVA_CUDA_ATTENTION=own computes attention by Ottava's slow kernels",
-        version / 10000, version / 100 % 100, version % 100, call->backward ? "backward" : "forward",
-        (long long)w->tokens, (long long)w->documents, dtype_name(w->dtype), (long long)heads,
-        (long long)w->head_dim, (long long)(call->tensors[ATTENTION_K]->columns / w->head_dim),
-        (long long)call->window, output, decibels, LEAST_DB);
+        by, call->backward ? "backward" : "forward", (long long)w->tokens, (long long)w->documents,
+        dtype_name(w->dtype), (long long)heads, (long long)w->head_dim,
+        (long long)(call->tensors[ATTENTION_K]->columns / w->head_dim), (long long)call->window, output,
+        decibels, LEAST_DB);
 }
 
-static ott_status check_errors(const workbench *w, size_t version, const energy errors[OUTPUTS],
+static ott_status check_errors(const workbench *w, const char *by, const energy errors[OUTPUTS],
                                bool *conclusive) {
     static const char *const names[OUTPUTS] = {[ATTENTION_O] = "the output",
                                                [ATTENTION_LSE] = "the log-sum-exp",
@@ -251,13 +257,13 @@ static ott_status check_errors(const workbench *w, size_t version, const energy 
         bool is_output = names[i] && (i >= ATTENTION_GRAD_Q) == w->call->backward;
         if (!is_output) continue;
         double decibels = 10 * log10(errors[i].signal / errors[i].noise); /* NaN if both energies are 0 */
-        if (decibels < LEAST_DB) return fail_attention(w, version, names[i], decibels);
+        if (decibels < LEAST_DB) return fail_attention(w, by, names[i], decibels);
         *conclusive = *conclusive && errors[i].signal > 0 && !errors[i].overflows;
     }
     return OTT_OK;
 }
 
-static ott_status check_in_memory(workbench *w, size_t version, bool *conclusive) {
+static ott_status check_in_memory(workbench *w, const char *by, bool *conclusive) {
     energy errors[OUTPUTS] = {0};
     const attention_call *call = w->call;
     int64_t heads = call->tensors[ATTENTION_LSE]->rows,
@@ -273,10 +279,10 @@ static ott_status check_in_memory(workbench *w, size_t version, bool *conclusive
         } else
             TRY(check_output(w, errors, head, head / sharing, row));
     }
-    return check_errors(w, version, errors, conclusive);
+    return check_errors(w, by, errors, conclusive);
 }
 
-ott_status attention_check(exec *cx, const attention_call *call, size_t version, bool *conclusive) {
+ott_status attention_check(exec *cx, const attention_call *call, const char *by, bool *conclusive) {
     const tensor *q = call->tensors[ATTENTION_Q];
     workbench w = {.cx = cx,
                    .call = call,
@@ -290,7 +296,7 @@ ott_status attention_check(exec *cx, const attention_call *call, size_t version,
                   w.tokens * w.head_dim * (3 * 4 + 2) + w.tokens * 4 + (w.documents + 1) * 4,
                   "samples of attention", &memory));
     place_arrays(&w, memory);
-    ott_status status = check_in_memory(&w, version, conclusive);
+    ott_status status = check_in_memory(&w, by, conclusive);
     mem_free(account, memory);
     return status;
 }

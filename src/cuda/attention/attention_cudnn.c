@@ -329,31 +329,30 @@ static descriptor choose_knob(builder *p, cudnnBackendKnobType_t type, int64_t v
     return finalize(p, d, "knob");
 }
 
-/* Chooses Hopper's backward engine with 64 x 64 tiles and 4 stages, which sums grad_q in a fixed order. */
-static void choose_deterministic_engine(builder *p, descriptor operations) {
-    descriptor knobs[] = {
-        choose_knob(p, CUDNN_KNOB_TYPE_TILE_M, 2),     choose_knob(p, CUDNN_KNOB_TYPE_TILE_N, 1),
-        choose_knob(p, CUDNN_KNOB_TYPE_KERNEL_CFG, 2), choose_knob(p, CUDNN_KNOB_TYPE_STREAM_K, 0),
-        choose_knob(p, CUDNN_KNOB_TYPE_TILE_CGA_M, 0), choose_knob(p, CUDNN_KNOB_TYPE_STAGES, 4)};
+static void take_engine(builder *p, descriptor operations, const attention_engine *e) {
+    descriptor knobs[ATTENTION_KNOBS_MOST];
+    for (int i = 0; i < e->knob_count; i++)
+        knobs[i] = choose_knob(p, (cudnnBackendKnobType_t)e->knobs[i].type, e->knobs[i].value);
     descriptor engine = create(p, CUDNN_BACKEND_ENGINE_DESCRIPTOR);
     set_descriptor(p, engine, CUDNN_ATTR_ENGINE_OPERATION_GRAPH, operations);
-    set_attribute(p, engine, CUDNN_ATTR_ENGINE_GLOBAL_INDEX, CUDNN_TYPE_INT64, 1, &(int64_t){6});
+    set_attribute(p, engine, CUDNN_ATTR_ENGINE_GLOBAL_INDEX, CUDNN_TYPE_INT64, 1, &e->index);
     if (!p->cudnn->handle) set_descriptor(p, engine, CUDNN_ATTR_ENGINE_DEVICEPROP, p->cudnn->properties);
     finalize(p, engine, "engine");
     descriptor config = create(p, CUDNN_BACKEND_ENGINECFG_DESCRIPTOR);
     set_descriptor(p, config, CUDNN_ATTR_ENGINECFG_ENGINE, engine);
-    set_attribute(p, config, CUDNN_ATTR_ENGINECFG_KNOB_CHOICES, CUDNN_TYPE_BACKEND_DESCRIPTOR,
-                  sizeof knobs / sizeof knobs[0], knobs);
+    set_attribute(p, config, CUDNN_ATTR_ENGINECFG_KNOB_CHOICES, CUDNN_TYPE_BACKEND_DESCRIPTOR, e->knob_count,
+                  knobs);
     finalize(p, config, "engine configuration");
     if (!p->error[0]) finalize_plan(p, config);
 }
 
-ott_status attention_plan_build(attention_plan *plan, const attention_library *l, const graph *g) {
+ott_status attention_plan_build(attention_plan *plan, const attention_library *l, const graph *g,
+                                const attention_engine *engine) {
     *plan = (attention_plan){0};
     builder p = {.cudnn = l, .plan = plan, .error = plan->error};
     descriptor operations = lower_graph(&p, g);
-    bool ordered = attention_graph_has(g, ATTENTION_GRAD_Q) && l->version >= ATTENTION_CUDNN_DETERMINISTIC;
-    if (!plan->error[0]) (ordered ? choose_deterministic_engine : choose_engine)(&p, operations);
+    if (!plan->error[0] && engine) take_engine(&p, operations, engine);
+    if (!plan->error[0] && !engine) choose_engine(&p, operations);
     return plan->error[0] ? status_fail(OTT_ERR_UNSUPPORTED, "cuDNN: %s", plan->error) : OTT_OK;
 }
 

@@ -12,8 +12,8 @@
 enum { ATTENTION_TEXT = 512, ATTENTION_DESCRIPTORS_MOST = 256 };
 /* cuDNN versions, encoded as by cudnnGetVersion. The oldest supported version is 9.18.1: it is the first that
    clears its workspace in the backward pass of packed documents. 9.25 is the first that allows empty
-   documents and has a deterministic backward pass without a workspace of length^2. */
-enum { ATTENTION_CUDNN_LEAST = 91801, ATTENTION_CUDNN_DETERMINISTIC = 92500 };
+   documents. */
+enum { ATTENTION_CUDNN_LEAST = 91801, ATTENTION_CUDNN_EMPTY_DOCUMENTS = 92500 };
 
 #define ATTENTION_CUDNN_FILE    "libcudnn.so.9"
 #define ATTENTION_CUDNN_INSTALL CUDA_INSTALL("nvidia-cudnn", "cudnn")
@@ -64,10 +64,21 @@ typedef struct attention_plan {
     int descriptor_count;
 } attention_plan;
 
-/* Builds a plan for g. From cuDNN 9.25 on, the backward pass uses the engine for Hopper that sums in a fixed
-   order. In all other cases the plan uses the first suggestion of cuDNN's heuristics that can be built. If
-   none can, returns OTT_ERR_UNSUPPORTED, and p->error has the reason. Close the plan even after an error. */
-ott_status attention_plan_build(attention_plan *p, const attention_library *l, const graph *g);
+/* An engine of cuDNN with all of its knobs (cudnnBackendKnobType_t). */
+enum { ATTENTION_KNOBS_MOST = 6 };
+typedef struct attention_engine {
+    int64_t index;
+    int knob_count;
+    struct {
+        int type, value;
+    } knobs[ATTENTION_KNOBS_MOST];
+} attention_engine;
+
+/* Builds a plan for g with the engine. engine NULL: with the first suggestion of cuDNN's heuristics that can
+   be built. If there is none, returns OTT_ERR_UNSUPPORTED, and p->error has the reason. Close the plan even
+   after an error. */
+ott_status attention_plan_build(attention_plan *p, const attention_library *l, const graph *g,
+                                const attention_engine *engine);
 /* Queues a run. data[uid]: a tensor's device memory, or a scalar's host memory. Needs p->workspace bytes. */
 ott_status attention_plan_run(attention_plan *p, const attention_library *l,
                               void *const data[ATTENTION_NAMED], void *workspace);

@@ -220,6 +220,7 @@ static void name_gradients(graph *g) {
     name_k(g, ATTENTION_GRAD_V);
     name_lse(g, ATTENTION_DELTA);
     name_scalar(g, ATTENTION_ONE);
+    if (c->direct) return;
     if (c->packed)
         name_rows(g, ATTENTION_GRAD_Q_SUM, GRAPH_F32, h, c->stride[ATTENTION_GRAD_Q], ATTENTION_Q_OFFSETS);
     else
@@ -286,8 +287,9 @@ static void add_query_gradient(graph *g, int scores) {
     g->tensors[keys].offsets = k.offsets;
     g->tensors[keys].offsets_factor = 1;
     add_transpose(g, ATTENTION_K, keys);
-    add_matmul(g, scores, keys, ATTENTION_GRAD_Q_SUM, QUERIES, NEITHER, KEYS);
-    add_f32(g, GRAPH_IDENTITY, ATTENTION_GRAD_Q_SUM, 0, ATTENTION_GRAD_Q);
+    bool direct = g->config.direct;
+    add_matmul(g, scores, keys, direct ? ATTENTION_GRAD_Q : ATTENTION_GRAD_Q_SUM, QUERIES, NEITHER, KEYS);
+    if (!direct) add_f32(g, GRAPH_IDENTITY, ATTENTION_GRAD_Q_SUM, 0, ATTENTION_GRAD_Q);
 }
 
 void attention_graph_backward(graph *g, const attention_config *config) {

@@ -27,7 +27,7 @@ typedef enum attention_name {
     ATTENTION_GRAD_V,
     /* scratch of backward; the caller initializes only GRAD_Q_SUM */
     ATTENTION_DELTA,        /* fp32 [heads, rows]: sum of grad_o * o over head_dim */
-    ATTENTION_GRAD_Q_SUM,   /* fp32 grad_q before rounding; the caller sets it to 0 */
+    ATTENTION_GRAD_Q_SUM,   /* not if `direct`: fp32 grad_q before rounding; the caller sets it to 0 */
     ATTENTION_GRAD_K_HEADS, /* packed only: grad_k of each query head, [rows, heads * head_dim] */
     ATTENTION_GRAD_V_HEADS, /* packed only: grad_v of each query head, [rows, heads * head_dim] */
     /* only for packed documents */
@@ -56,7 +56,11 @@ typedef enum graph_type { GRAPH_F32, GRAPH_BF16, GRAPH_F16, GRAPH_I32, GRAPH_I64
 typedef struct attention_config {
     graph_type type; /* format of all tensors except the fp32 sums: bf16 or f16 */
     bool packed;
+    /* backward only: the graph has no GRAD_Q_SUM. cuDNN then stores the gradients of all scores in its
+       workspace, and sums grad_q in a fixed order. */
+    bool direct;
     int64_t documents, heads, kv_heads, length, head_dim, window;
+    int64_t rows; /* of all documents together */
     /* stride[name]: elements from one row to the next; for ATTENTION_LSE, from one head to the next */
     int64_t stride[ATTENTION_GRAD_V + 1];
 } attention_config;

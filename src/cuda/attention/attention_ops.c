@@ -1,5 +1,6 @@
-/* cuda/attention/attention_ops: computes attention with cuDNN if it supports the call, otherwise with
-   Ottava's kernels (attention.cu). Scores with a soft cap always use Ottava's kernels. */
+/* cuda/attention/attention_ops: decides who computes attention. One new token of a KV cache: decode.cu. All
+   else: cuDNN, if it has a plan; Ottava's tensor-core kernels (flash.cu), if they support the call; Ottava's
+   exact kernels (attention.cu). With OTTAVA_CUDA_ATTENTION=own only decode.cu and the exact kernels. */
 #include "cuda/attention/attention_plans.h"
 #include "cuda/cuda.h"
 #include "cuda/kernels/kernels.h"
@@ -9,6 +10,8 @@ static attention_call forward_call(const attention_forward_args *a) {
     return (attention_call){.head_dim = a->head_dim,
                             .window = a->window,
                             .past = a->past,
+                            .longest = a->longest,
+                            .softcap = a->softcap,
                             .scale = a->softmax_scale,
                             .cu_seqlens = a->cu_seqlens,
                             .tensors = {[ATTENTION_Q] = a->q,
@@ -22,6 +25,8 @@ static attention_call backward_call(const attention_backward_args *a) {
     return (attention_call){.backward = true,
                             .head_dim = a->head_dim,
                             .window = a->window,
+                            .longest = a->longest,
+                            .softcap = a->softcap,
                             .scale = a->softmax_scale,
                             .cu_seqlens = a->cu_seqlens,
                             .tensors = {[ATTENTION_Q] = a->q,
@@ -35,39 +40,71 @@ static attention_call backward_call(const attention_backward_args *a) {
                                         [ATTENTION_GRAD_V] = a->dv}};
 }
 
+static bool uses_flash(const cuda_device *c, const attention_call *call) {
+    bool aligned = true;
+    for (int uid = ATTENTION_Q; uid <= ATTENTION_GRAD_V; uid++) {
+        const tensor *t = call->tensors[uid];
+        if (t && uid != ATTENTION_LSE) aligned = aligned && flash_supports(t, call->head_dim);
+    }
+    return aligned && !c->own_attention;
+}
+
+/* Counts the FLOP of calls that the exact kernels will compute, for cuda_device.slow_attention_flop. */
+static void count_slow(cuda_device *c, const attention_call *call) {
+    double rows = (double)call->tensors[ATTENTION_Q]->rows, keys = rows / 2 + (double)call->past;
+    if (call->window > 0 && keys > (double)call->window) keys = (double)call->window;
+    double products = call->backward ? 5 : 2, columns = (double)call->tensors[ATTENTION_Q]->columns;
+    if (!c->own_attention) c->slow_attention_flop += products * 2 * rows * keys * columns;
+}
+
 int64_t cuda_attention_forward_workspace(const device *d, const attention_forward_args *a) {
+    cuda_device *c = cuda_device_of(d);
     attention_call call = forward_call(a);
-    return a->softcap > 0 ? 0 : attention_plans_workspace(cuda_device_of(d), &call);
+    bool refused;
+    if (decode_supports(a)) return decode_workspace(a);
+    int64_t bytes = attention_plans_workspace(c, &call, &refused);
+    if (refused && !uses_flash(c, &call)) count_slow(c, &call);
+    return bytes;
 }
 
 /* Returns the larger of cuDNN's workspace and that of Ottava's kernels, because the tensors' alignment
    decides at run time which of them runs. */
 int64_t cuda_attention_backward_workspace(const device *d, const attention_backward_args *a) {
+    cuda_device *c = cuda_device_of(d);
     attention_call call = backward_call(a);
-    int64_t own = attention_backward_workspace(a),
-            by_plan = a->softcap > 0 ? 0 : attention_plans_workspace(cuda_device_of(d), &call);
+    bool refused;
+    int64_t own = attention_backward_workspace(a), by_plan = attention_plans_workspace(c, &call, &refused);
+    if (refused && !uses_flash(c, &call)) count_slow(c, &call);
     return own > by_plan ? own : by_plan;
 }
 
-static ott_status run_on_cudnn(exec *cx, const attention_call *call, float softcap, bool *ran) {
-    *ran = false;
-    return softcap > 0 ? OTT_OK : attention_plans_run(cx, call, cx->workspace, ran);
-}
-
 ott_status cuda_attention_forward(exec *cx, const attention_forward_args *a) {
-    bool ran;
+    static const char name[] = "attention_forward";
+    cudaStream_t stream = cuda_stream(cx);
     attention_call call = forward_call(a);
-    TRY(attention_check_heads("attention_forward", a->q, a->k, a->cu_seqlens, a->lse, a->head_dim, a->past));
-    TRY(run_on_cudnn(cx, &call, a->softcap, &ran));
-    return ran ? OTT_OK : cuda_check(attention_forward_launch(a, cuda_stream(cx)), "attention_forward");
+    const char *refusal;
+    TRY(attention_check_heads(name, a->q, a->k, a->cu_seqlens, a->lse, a->head_dim, a->past));
+    if (decode_supports(a)) return cuda_check(decode_launch(a, cx->workspace, stream), name);
+    TRY(attention_plans_run(cx, &call, cx->workspace, &refusal));
+    if (!refusal) return OTT_OK;
+    bool fast = uses_flash(cuda_device_of(cx->device), &call);
+    if (a->past == 0) attention_plans_log(cx, refusal, fast);
+    if (!fast) return cuda_check(attention_forward_launch(a, stream), name);
+    TRY(cuda_check(flash_forward_launch(a, stream), name));
+    return a->past == 0 ? attention_plans_check_own(cx, &call) : OTT_OK;
 }
 
 ott_status cuda_attention_backward(exec *cx, const attention_backward_args *a) {
-    bool ran;
+    static const char name[] = "attention_backward";
+    cudaStream_t stream = cuda_stream(cx);
     attention_call call = backward_call(a);
-    TRY(attention_check_heads("attention_backward", a->q, a->k, a->cu_seqlens, a->lse, a->head_dim, 0));
-    TRY(run_on_cudnn(cx, &call, a->softcap, &ran));
-    return ran ? OTT_OK
-               : cuda_check(attention_backward_launch(a, cx->workspace, cuda_stream(cx)),
-                            "attention_backward");
+    const char *refusal;
+    TRY(attention_check_heads(name, a->q, a->k, a->cu_seqlens, a->lse, a->head_dim, 0));
+    TRY(attention_plans_run(cx, &call, cx->workspace, &refusal));
+    if (!refusal) return OTT_OK;
+    bool fast = uses_flash(cuda_device_of(cx->device), &call);
+    attention_plans_log(cx, refusal, fast);
+    if (!fast) return cuda_check(attention_backward_launch(a, cx->workspace, stream), name);
+    TRY(cuda_check(flash_backward_launch(a, cx->workspace, stream), name));
+    return attention_plans_check_own(cx, &call);
 }

@@ -71,6 +71,20 @@ cudaError_t attention_offsets_launch(const tensor *cu_seqlens, int64_t documents
 cudaError_t attention_backward_launch(const attention_backward_args *a, float *workspace,
                                       cudaStream_t stream);
 
+/* ---- flash.cu ---- */
+/* True if these kernels support a tensor of heads: a 16-bit format, head_dim a multiple of 8 up to 256, rows
+   of 16-byte-aligned vectors. All tensors of a call must be supported. */
+bool flash_supports(const tensor *t, int64_t head_dim);
+cudaError_t flash_forward_launch(const attention_forward_args *a, cudaStream_t stream);
+/* Needs attention_backward_workspace bytes. */
+cudaError_t flash_backward_launch(const attention_backward_args *a, float *workspace, cudaStream_t stream);
+
+/* ---- decode.cu ---- */
+/* True for one query of heads that the kernel supports: a new token of a KV cache. */
+bool decode_supports(const attention_forward_args *a);
+int64_t decode_workspace(const attention_forward_args *a);
+cudaError_t decode_launch(const attention_forward_args *a, float *workspace, cudaStream_t stream);
+
 /* ---- loss.cu: QUANTIZE_ROW_AMAX, for the gradient of the logits ---- */
 /* parts: statistics of all ranks' vocabulary shards; NULL if the vocabulary is not sharded. */
 cudaError_t cross_entropy_launch(const tensor *logits, const tensor *target, const tensor *parts,

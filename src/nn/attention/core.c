@@ -185,6 +185,7 @@ ott_status attention_core_forward(exec *cx, const attention_core *c, const seque
                                                            .head_dim = c->head_dim,
                                                            .window = c->window,
                                                            .past = at->cache ? at->cache->past : 0,
+                                                           .longest = at->longest,
                                                            .softmax_scale = softmax_scale(c),
                                                            .softcap = c->softcap}));
     TRY(scatter_output(cx, c, &o, &o_buffer, &s->o.t));
@@ -248,6 +249,7 @@ static ott_status backward_heads(exec *cx, const attention_core *c, const sequen
                                                              .dv = dv,
                                                              .head_dim = c->head_dim,
                                                              .window = c->window,
+                                                             .longest = at->longest,
                                                              .softmax_scale = softmax_scale(c),
                                                              .softcap = c->softcap}));
     return rotate(cx, c, at, dq, dk, true);

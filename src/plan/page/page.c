@@ -165,12 +165,13 @@ static void write_assumed_rates(const planner *p, str *out) {
                r->gemm[WORK_FP32] / 1e12, r->gemm[WORK_BF16] / 1e12, r->gemm[WORK_FP8] / 1e12,
                r->attention_forward / 1e12, r->attention_backward / 1e12, r->bandwidth / 1e9);
     if (!p->machine.is_local)
-        str_printf(out,
-                   "- These rates are published or estimated. No GPU has measured them with Ottava.\n"
-                   "- cuDNN 9.25 or later computes attention, its backward only on Hopper. Ottava's own "
-                   "kernels, without tensor cores,\n  compute other attention at %.3g TFLOP/s and the "
-                   "grouped products of experts at %.3g TFLOP/s.\n",
-                   r->own_attention / 1e12, r->grouped / 1e12);
+        str_printf(
+            out,
+            "- These rates are published or estimated. No GPU has measured them with Ottava.\n"
+            "- cuDNN 9.25 or later computes attention%s. Ottava's own kernels compute\n  other attention "
+            "at %.3g TFLOP/s (fp32: %.3g), and the grouped products of experts at %.3g TFLOP/s.\n",
+            r->orders_packed ? "" : ", its backward only for sequences of equal length",
+            r->flash_attention / 1e12, r->own_attention / 1e12, r->grouped / 1e12);
     if (p->cfg->train.offload != OFFLOAD_NONE && !p->machine.is_local)
         str_printf(out, "- Host memory, as kernels access it: %.4g GB/s each way.\n", r->bus / 1e9);
     if (p->estimate.ranks > 1)

@@ -36,6 +36,25 @@
 
 #define ATTENTION_TILE 64
 
+/* A GPU library may compute a backward in runs for some of the key heads, because it stores the gradients of
+   all scores of a run: one 16-bit number for each query head, query and key. */
+#define ATTENTION_SQUARES_MOST ((int64_t)1 << 29) /* bytes of a run */
+
+/* Bytes of one key head, for `documents` documents of `length` tokens. */
+static inline int64_t attention_square_bytes(int64_t documents, int64_t heads, int64_t kv_heads,
+                                             int64_t length) {
+    int64_t padded = (length + 127) / 128 * 128;
+    return documents * (heads / kv_heads) * padded * padded * 2;
+}
+/* Key heads of one run: a divisor of kv_heads. 0: one head needs more than `most` bytes. */
+static inline int64_t attention_square_heads(int64_t documents, int64_t heads, int64_t kv_heads,
+                                             int64_t length, int64_t most) {
+    int64_t count = most / attention_square_bytes(documents, heads, kv_heads, length);
+    if (count > kv_heads) count = kv_heads;
+    while (count > 1 && kv_heads % count != 0) count--;
+    return count;
+}
+
 /* OTT_ERR_SHAPE if q, k and lse cannot be split into heads of head_dim, or k does not have past + T rows. */
 static inline ott_status attention_check_heads(const char *op, const tensor *q, const tensor *k,
                                                const tensor *cu_seqlens, const tensor *lse, int64_t head_dim,
