@@ -104,26 +104,10 @@ __device__ __forceinline__ void move_to_next_tile(chunks<Size, Transposed> &c) {
     c.k -= DEPTH;
 }
 
-/* Loads 16 bytes that are not aligned from the two aligned chunks that they overlap. */
-__device__ __forceinline__ uint4 load_across(const char *from) {
-    int shift = (int)((uintptr_t)from % 16);
-    const uint4 *chunk = (const uint4 *)(from - shift);
-    uint4 low = chunk[0], high = chunk[1];
-    uint32_t w[8] = {low.x, low.y, low.z, low.w, high.x, high.y, high.z, high.w};
-#pragma unroll
-    for (int i = 0; i < 6; i++) w[i] = shift & 8 ? w[i + 2] : w[i];
-#pragma unroll
-    for (int i = 0; i < 5; i++) w[i] = shift & 4 ? w[i + 1] : w[i];
-    unsigned bytes = 0x3210 + 0x1111 * (shift & 3);
-    return make_uint4(__byte_perm(w[0], w[1], bytes), __byte_perm(w[1], w[2], bytes),
-                      __byte_perm(w[2], w[3], bytes), __byte_perm(w[3], w[4], bytes));
-}
-
-/* Loads a chunk that is not whole or not aligned: by elements, unless the operand has its neighbors too. */
+/* Loads a chunk by elements. */
 template <int Size>
 __device__ __forceinline__ uint4 gather(const char *from, const chunk_part &part, uint32_t padding) {
     uint32_t word[4] = {};
-    if (part.first <= -16 / Size && part.end >= 2 * 16 / Size) return load_across(from);
 #pragma unroll
     for (int i = 0; i < 16 / Size; i++) {
         uint32_t x = padding;
@@ -154,12 +138,29 @@ __device__ __forceinline__ void copy_chunks(operand_tile &to, chunks<2, Transpos
 
 /* ---- FP8 operands ---- */
 
+/* Loads 16 bytes that are not aligned from the two aligned chunks that they overlap. */
+__device__ __forceinline__ uint4 load_across(const char *from) {
+    int shift = (int)((uintptr_t)from % 16);
+    const uint4 *chunk = (const uint4 *)(from - shift);
+    uint4 low = chunk[0], high = chunk[1];
+    uint32_t w[8] = {low.x, low.y, low.z, low.w, high.x, high.y, high.z, high.w};
+#pragma unroll
+    for (int i = 0; i < 6; i++) w[i] = shift & 8 ? w[i + 2] : w[i];
+#pragma unroll
+    for (int i = 0; i < 5; i++) w[i] = shift & 4 ? w[i + 1] : w[i];
+    unsigned bytes = 0x3210 + 0x1111 * (shift & 3);
+    return make_uint4(__byte_perm(w[0], w[1], bytes), __byte_perm(w[1], w[2], bytes),
+                      __byte_perm(w[2], w[3], bytes), __byte_perm(w[3], w[4], bytes));
+}
+
 /* Loads this thread's chunk of the next tile. */
 template <bool Transposed> __device__ __forceinline__ uint4 load_codes(chunks<1, Transposed> &c, int skip) {
     chunk_part part = part_of(c, 0, skip);
-    uint4 codes = is_whole(c, part) ? *(const uint4 *)c.from : gather<1>(c.from, part, c.padding);
+    const char *from = c.from;
     move_to_next_tile(c);
-    return codes;
+    if (is_whole(c, part)) return *(const uint4 *)from;
+    if (part.first <= -c.each && part.end >= 2 * c.each) return load_across(from);
+    return gather<1>(from, part, c.padding);
 }
 
 /* Returns the values of two E4M3 codes, which are in the high bytes of both halves, in fp16. */

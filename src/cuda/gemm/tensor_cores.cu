@@ -290,10 +290,9 @@ __device__ __forceinline__ void store_piece(piece &to, const warp_sums &sums, in
                     first ? sums.of[m + PIECE / 16][n].at[i] : sums.of[m][n].at[i];
 }
 
-/* The scales of full rows and tensors. */
+/* The scale of a full row or of a tensor, which is in fp32. */
 __device__ __forceinline__ float full_scale(const gemm_side &s, int64_t mn) {
-    if (!s.scale_inv) return 1.0f;
-    return scale_inv_at(s.scale_inv, s.mn_step, s.k_step, s.tiles, s.block_mn == 1 ? mn : 0, 0);
+    return s.scale_inv ? ((const float *)s.scale_inv)[s.block_mn == 1 ? mn * s.mn_step : 0] : 1.0f;
 }
 
 __device__ __forceinline__ void scale_eight(eight &e, const gemm_job &w, const tile_place &p, int64_t row,
@@ -327,8 +326,9 @@ __device__ __forceinline__ void store_eight(const tile_job &j, int64_t row, int6
 /* Stores the tile's rows that are in a piece. Scaled: the scales of full rows and tensors are applied. */
 template <bool Scaled>
 __device__ __forceinline__ void finish_piece(const tile_job &j, const tile_place &p, const piece &from,
-                                             int first, float factor) {
+                                             int first) {
     const gemm_job &w = j.groups.product;
+    float factor = j.groups.all ? balance_of(j.groups, p.group) : 1.0f;
 #pragma unroll 1
     for (int at = threadIdx.x; at < PIECE_ROWS * TILE / 8; at += TILE_THREADS) {
         int in_piece = at / (TILE / 8), in_tile = in_piece / PIECE * WARP_ROWS + first + in_piece % PIECE;
@@ -356,7 +356,10 @@ template <bool TA, bool TB, bool Blocks> struct feed_for<false, TA, TB, Blocks> 
 
 template <class Feed> union tile_memory {
     typename Feed::pair pairs[Feed::stages];
-    piece sums;
+    struct {
+        piece sums;
+        tile_place place;
+    } last;
 };
 
 /* D: format that the tensor cores multiply. Blocks: scale blocks divide the contraction. */
@@ -387,13 +390,14 @@ __global__ void __launch_bounds__(TILE_THREADS, Blocks ? 1 : 2)
                     add_scaled<false>(result, sums, pair.scale);
             }
     }
-    float factor = j.groups.all ? balance_of(j.groups, p.group) : 1.0f;
+    __syncthreads();
+    if (threadIdx.x == 0) find_tile(j, memory.last.place); /* again: it takes no registers in the loop */
 #pragma unroll 1
     for (int first = 0; first < WARP_ROWS; first += PIECE) {
+        store_piece(memory.last.sums, Blocks ? result : sums, first);
         __syncthreads();
-        store_piece(memory.sums, Blocks ? result : sums, first);
+        finish_piece<Fp8 && !Blocks>(j, memory.last.place, memory.last.sums, first);
         __syncthreads();
-        finish_piece<Fp8 && !Blocks>(j, p, memory.sums, first, factor);
     }
 }
 
