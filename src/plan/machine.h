@@ -21,8 +21,8 @@ typedef struct machine_rates {
     double cores;   /* cores that compute tiles of a GEMM; 0: do not model tiles */
     double latency; /* seconds until a message begins to arrive */
     double launch;  /* seconds added to every operation */
-    /* Of Ottava's kernels on a GPU; 0: unknown. FLOP/s of attention without tensor cores, and of grouped GEMMs on
-       tensor cores (bf16, fp16, FP8); instructions/s of all threads. */
+    /* Of Ottava's kernels on a GPU; 0: unknown. FLOP/s of attention without tensor cores, and of grouped GEMMs
+       on tensor cores (bf16, fp16, FP8); instructions/s of all threads. */
     double own_attention, grouped, issue;
 } machine_rates;
 

@@ -77,7 +77,8 @@ static bool is_in_order(const op_case *made) {
 }
 
 /* Compares generated calls of an op with the reference: all formats, granularities, layouts and orders of
-   scales; shapes with tails; addresses and strides that are not aligned; extreme values, NaN and infinities. */
+   scales; shapes with tails; addresses and strides that are not aligned; extreme values, NaN and infinities.
+   */
 static void compare(const char *op, cudaError_t (*launch)(const void *args, bool exact)) {
     const op_info *info = op_find(op);
     static const ott_dtype formats[] = {OTT_F32, OTT_BF16, OTT_F16};
@@ -138,7 +139,7 @@ static void every_code_has_its_value(void **state) {
 /* The padding of a tile does not turn a sum of -0 into 0. */
 static void padding_changes_no_sum(void **state) {
     (void)state;
-    static const uint16_t smallest[2] = {0x8080, 0x0080}; /* -2^-126 and 2^-126, whose product rounds to -0 */
+    static const uint16_t smallest[2] = {0x8080, 0x0080}; /* -2^-126 and 2^-126: their product rounds to -0 */
     float *data = cuda.block, sum;
     succeed(device_copy_in(cuda.device, data, smallest, sizeof smallest));
     operand a = {.t = tensor_matrix(data, OTT_BF16, 1, 1)};

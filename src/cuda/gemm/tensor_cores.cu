@@ -1,8 +1,8 @@
 /*
- * cuda/gemm/tensor_cores: products of bf16 by bf16, fp16 by fp16 and FP8 by FP8 on the tensor cores, for shapes,
- * layouts and scales that cuBLASLt refuses, and of groups. A block of threads computes a tile of TILE x TILE
- * elements of c. While the tensor cores multiply two tiles of the operands in shared memory, the next ones are
- * loaded. All other formats are multiplied by the exact kernels (gemm.cu).
+ * cuda/gemm/tensor_cores: products of bf16 by bf16, fp16 by fp16 and FP8 by FP8 on the tensor cores, for
+ * shapes, layouts and scales that cuBLASLt refuses, and of groups. A block of threads computes a tile of TILE
+ * x TILE elements of c. While the tensor cores multiply two tiles of the operands in shared memory, the next
+ * ones are loaded. All other formats are multiplied by the exact kernels (gemm.cu).
  */
 #include "cuda/gemm/chunks.h"
 #include "cuda/view.h"
@@ -37,8 +37,8 @@ struct tile_place {
 
 /* ---- which tile a block computes ---- */
 
-/* Returns the number of a group's first tile. Like qtensor_group_block, the numbers do not depend on the sizes
-   of earlier groups, and some are of no tile. */
+/* Returns the number of a group's first tile. Like qtensor_group_block, the numbers do not depend on the
+   sizes of earlier groups, and some are of no tile. */
 __device__ __forceinline__ int64_t first_tile_of(const grouped_job &j, int64_t group) {
     return first_of(j, group) / TILE + group;
 }
@@ -76,9 +76,9 @@ __device__ __forceinline__ const void *earlier(const gemm_side &s, int terms) {
     return (const char *)s.data - terms * s.k_stride * (s.format == OTT_BF16 || s.format == OTT_F16 ? 2 : 1);
 }
 
-/* Finds a tile of the product of one group's part of the contraction. False if the group is empty. A group begins
-   anywhere in the operands' rows, so the tiles begin at a multiple of ALIGNED terms, except that tiles must begin
-   with a scale block. */
+/* Finds a tile of the product of one group's part of the contraction. False if the group is empty. A group
+   begins anywhere in the operands' rows, so the tiles begin at a multiple of ALIGNED terms, except that tiles
+   must begin with a scale block. */
 __device__ __forceinline__ bool find_in_contraction(const grouped_job &j, unsigned tile, tile_place &p) {
     unsigned tiles = (unsigned)((j.each + TILE - 1) / TILE);
     p.group = tile / tiles;
@@ -146,8 +146,8 @@ __device__ __forceinline__ void open_feed(copied_feed<TA, TB> &f, const tile_pla
     fetch_tile(f, 1, -DEPTH);
 }
 
-/* Returns tile t of both operands, when it is in shared memory, and begins to copy tile t + 2. All threads call
-   this function in turn for each tile. */
+/* Returns tile t of both operands, when it is in shared memory, and begins to copy tile t + 2. All threads
+   call this function in turn for each tile. */
 template <bool TA, bool TB>
 __device__ __forceinline__ const tile_pair &next_tile(copied_feed<TA, TB> &f, int t) {
     copy_async_wait<1>();
@@ -156,9 +156,9 @@ __device__ __forceinline__ const tile_pair &next_tile(copied_feed<TA, TB> &f, in
     return f.pairs[t % f.stages];
 }
 
-/* Converts tiles of FP8 operands to fp16. A thread keeps its codes of tile t + 2 in registers while the tensor
-   cores multiply tile t. With block scales, it also keeps a decode scale: threads of the first half of the block
-   that of a row of a, the others that of a row of b. */
+/* Converts tiles of FP8 operands to fp16. A thread keeps its codes of tile t + 2 in registers while the
+   tensor cores multiply tile t. With block scales, a thread also keeps a decode scale: of a row of a in the
+   first half of the threads, of a row of b in the second. */
 template <bool TA, bool TB, bool Blocks> struct converted_feed {
     static constexpr int stages = 2;
     using pair = typename pair_for<Blocks>::type;
