@@ -77,7 +77,8 @@ static bool is_in_order(const op_case *made) {
 }
 
 /* Compares generated calls of an op with the reference: all formats, granularities, layouts and orders of
-   scales; shapes with tails; addresses and strides that are not aligned; extreme values, NaN and infinities. */
+   scales; shapes with tails; addresses and strides that are not aligned; extreme values, NaN and infinities.
+   */
 static void compare(const char *op, cudaError_t (*launch)(const void *args, bool exact)) {
     const op_info *info = op_find(op);
     static const ott_dtype formats[] = {OTT_F32, OTT_BF16, OTT_F16};
@@ -135,6 +136,20 @@ static void every_code_has_its_value(void **state) {
     }
 }
 
+/* The padding of a tile does not turn a sum of -0 into 0. */
+static void padding_changes_no_sum(void **state) {
+    (void)state;
+    static const uint16_t smallest[2] = {0x8080, 0x0080}; /* -2^-126 and 2^-126: their product rounds to -0 */
+    float *data = cuda.block, sum;
+    succeed(device_copy_in(cuda.device, data, smallest, sizeof smallest));
+    operand a = {.t = tensor_matrix(data, OTT_BF16, 1, 1)};
+    operand b = {.t = tensor_matrix((uint16_t *)(void *)data + 1, OTT_BF16, 1, 1)};
+    tensor to = tensor_matrix(data + 1, OTT_F32, 1, 1);
+    assert_int_equal(gemm_launch(&a, &b, NULL, &to, false, SCALE_PRODUCT, stream()), cudaSuccess);
+    succeed(device_copy_out(cuda.device, &sum, to.data, sizeof sum));
+    assert_true(sum == 0 && signbit(sum));
+}
+
 /* The gradients of weights, of groups that begin anywhere in aligned rows of the operands. */
 static void groups_begin_anywhere(void **state) {
     (void)state;
@@ -176,6 +191,7 @@ int main(int count, char **arguments) {
         TEST(products_have_the_references_bits),
         TEST(grouped_products_have_the_references_bits),
         TEST(every_code_has_its_value),
+        TEST(padding_changes_no_sum),
         TEST(groups_begin_anywhere),
     };
     if (count > 1) cmocka_set_test_filter(arguments[1]);

@@ -1,11 +1,11 @@
 /*
- * cuda/gemm/chunks: moves tiles of a product's operands from global to shared memory, for kernels that use the
- * tensor cores. A tile has TILE rows (MN) and DEPTH terms of the contraction (K) in a 16-bit format, stored as
- * the operand is: a line is a row, or if transposed the TILE elements of one term. FP8 codes become fp16, which
- * has all their values.
+ * cuda/gemm/chunks: moves tiles of a product's operands from global to shared memory, for kernels that use
+ * the tensor cores. A tile has TILE rows (MN) and DEPTH terms of the contraction (K) in a 16-bit format,
+ * stored as the operand is: a line is a row, or if transposed the TILE elements of one term. FP8 codes become
+ * fp16, which has all their values.
  *
  * Each thread moves the same chunks of every tile. A chunk has 16 bytes of a line in global memory. A chunk
- * that is not aligned, or that the end of the operand cuts, is loaded by elements.
+ * that is not aligned, or that the operand has only a part of, is loaded by elements.
  */
 #ifndef CUDA_GEMM_CHUNKS_H
 #define CUDA_GEMM_CHUNKS_H
@@ -27,8 +27,8 @@ template <bool Transposed> __device__ __forceinline__ int slot_of(int mn, int k)
                       : line * (DEPTH / SLOT) + (slot ^ (line >> 1 & 3));
 }
 
-/* Load the part of 16 rows (MN) and 16 terms (K), from (mn, k) on, as four matrices of 8 x 8. left: the matrices
-   follow each other along MN, then along K, as in mma_left. right: along K, then along MN, as in two
+/* Load the part of 16 rows (MN) and 16 terms (K), from (mn, k) on, as four matrices of 8 x 8. left: the
+   matrices follow each other along MN, then along K, as in mma_left. right: along K, then along MN, as in two
    mma_right. */
 template <bool Transposed>
 __device__ __forceinline__ void load_part(uint32_t (&out)[4], const operand_tile &t, int mn, int k) {
@@ -49,11 +49,11 @@ __device__ __forceinline__ void load_right(uint32_t (&out)[4], const operand_til
     load_part<Transposed>(out, t, mn + second + (Transposed ? 0 : line), k + first + (Transposed ? line : 0));
 }
 
-/* The chunks of one operand that a thread moves. Size: bytes of an element. Chunk i begins i * lines lines after
-   chunk 0. */
+/* The chunks of one operand that a thread moves. Size: bytes of an element. Line number i * apart after the
+   line of chunk 0 has chunk i. */
 template <int Size, bool Transposed> struct chunks {
     static constexpr int each = 16 / Size, of_line = (Transposed ? TILE : DEPTH) / each;
-    static constexpr int lines = TILE_THREADS / of_line, count = TILE * DEPTH / each / TILE_THREADS;
+    static constexpr int apart = TILE_THREADS / of_line, count = TILE * DEPTH / each / TILE_THREADS;
     const char *from; /* chunk 0 of the next tile */
     int64_t line_bytes;
     int slot;         /* of chunk 0 */
@@ -88,13 +88,13 @@ struct chunk_part {
 /* skip: how many of the tile's first terms the operand does not have; negative: how many it has before. */
 template <int Size, bool Transposed>
 __device__ __forceinline__ chunk_part part_of(const chunks<Size, Transposed> &c, int i, int skip) {
-    int line = threadIdx.x / c.of_line + i * c.lines, in_line = threadIdx.x % c.of_line * c.each;
-    if (Transposed) return {0, i * c.lines < c.k && line >= skip ? c.mn : 0};
-    return {skip - in_line, i * c.lines < c.mn ? c.k : 0};
+    int line = threadIdx.x / c.of_line + i * c.apart, in_line = threadIdx.x % c.of_line * c.each;
+    if (Transposed) return {0, i * c.apart < c.k && line >= skip ? c.mn : 0};
+    return {skip - in_line, i * c.apart < c.mn ? c.k : 0};
 }
 
 template <int Size, bool Transposed>
-__device__ __forceinline__ bool is_whole(const chunks<Size, Transposed> &c, const chunk_part &part) {
+__device__ __forceinline__ bool is_complete(const chunks<Size, Transposed> &c, const chunk_part &part) {
     return c.aligned && part.first <= 0 && part.end >= c.each;
 }
 
@@ -104,26 +104,10 @@ __device__ __forceinline__ void move_to_next_tile(chunks<Size, Transposed> &c) {
     c.k -= DEPTH;
 }
 
-/* Loads 16 bytes that are not aligned from the two aligned chunks that they overlap. */
-__device__ __forceinline__ uint4 load_across(const char *from) {
-    int shift = (int)((uintptr_t)from % 16);
-    const uint4 *chunk = (const uint4 *)(from - shift);
-    uint4 low = chunk[0], high = chunk[1];
-    uint32_t w[8] = {low.x, low.y, low.z, low.w, high.x, high.y, high.z, high.w};
-#pragma unroll
-    for (int i = 0; i < 6; i++) w[i] = shift & 8 ? w[i + 2] : w[i];
-#pragma unroll
-    for (int i = 0; i < 5; i++) w[i] = shift & 4 ? w[i + 1] : w[i];
-    unsigned bytes = 0x3210 + 0x1111 * (shift & 3);
-    return make_uint4(__byte_perm(w[0], w[1], bytes), __byte_perm(w[1], w[2], bytes),
-                      __byte_perm(w[2], w[3], bytes), __byte_perm(w[3], w[4], bytes));
-}
-
-/* Loads a chunk that is not whole or not aligned: by elements, unless the operand has its neighbors too. */
+/* Loads a chunk by elements. */
 template <int Size>
 __device__ __forceinline__ uint4 gather(const char *from, const chunk_part &part, uint32_t padding) {
     uint32_t word[4] = {};
-    if (part.first <= -16 / Size && part.end >= 2 * 16 / Size) return load_across(from);
 #pragma unroll
     for (int i = 0; i < 16 / Size; i++) {
         uint32_t x = padding;
@@ -142,9 +126,9 @@ __device__ __forceinline__ void copy_chunks(operand_tile &to, chunks<2, Transpos
 #pragma unroll
     for (int i = 0; i < c.count; i++) {
         chunk_part part = part_of(c, i, skip);
-        const char *from = c.from + i * c.lines * c.line_bytes;
+        const char *from = c.from + i * c.apart * c.line_bytes;
         uint4 *slot = &to.slot[c.slot + i * TILE_THREADS];
-        if (is_whole(c, part))
+        if (is_complete(c, part))
             copy_async(slot, from, true);
         else
             *slot = gather<2>(from, part, c.padding);
@@ -154,12 +138,29 @@ __device__ __forceinline__ void copy_chunks(operand_tile &to, chunks<2, Transpos
 
 /* ---- FP8 operands ---- */
 
+/* Loads 16 bytes that are not aligned from the two aligned chunks that they overlap. */
+__device__ __forceinline__ uint4 load_across(const char *from) {
+    int shift = (int)((uintptr_t)from % 16);
+    const uint4 *chunk = (const uint4 *)(from - shift);
+    uint4 low = chunk[0], high = chunk[1];
+    uint32_t w[8] = {low.x, low.y, low.z, low.w, high.x, high.y, high.z, high.w};
+#pragma unroll
+    for (int i = 0; i < 6; i++) w[i] = shift & 8 ? w[i + 2] : w[i];
+#pragma unroll
+    for (int i = 0; i < 5; i++) w[i] = shift & 4 ? w[i + 1] : w[i];
+    unsigned bytes = 0x3210 + 0x1111 * (shift & 3);
+    return make_uint4(__byte_perm(w[0], w[1], bytes), __byte_perm(w[1], w[2], bytes),
+                      __byte_perm(w[2], w[3], bytes), __byte_perm(w[3], w[4], bytes));
+}
+
 /* Loads this thread's chunk of the next tile. */
 template <bool Transposed> __device__ __forceinline__ uint4 load_codes(chunks<1, Transposed> &c, int skip) {
     chunk_part part = part_of(c, 0, skip);
-    uint4 codes = is_whole(c, part) ? *(const uint4 *)c.from : gather<1>(c.from, part, c.padding);
+    const char *from = c.from;
     move_to_next_tile(c);
-    return codes;
+    if (is_complete(c, part)) return *(const uint4 *)from;
+    if (part.first <= -c.each && part.end >= 2 * c.each) return load_across(from);
+    return gather<1>(from, part, c.padding);
 }
 
 /* Returns the values of two E4M3 codes, which are in the high bytes of both halves, in fp16. */

@@ -1,8 +1,8 @@
 /*
- * cuda/gemm/tensor_cores: products of bf16 by bf16, fp16 by fp16 and FP8 by FP8 on the tensor cores, for shapes,
- * layouts and scales that cuBLASLt refuses, and of groups. A block of threads computes a tile of TILE x TILE
- * elements of c. While the tensor cores multiply two tiles of the operands in shared memory, the next ones are
- * loaded. All other formats are multiplied by the exact kernels (gemm.cu).
+ * cuda/gemm/tensor_cores: products of bf16 by bf16, fp16 by fp16 and FP8 by FP8 on the tensor cores, for
+ * shapes, layouts and scales that cuBLASLt refuses, and of groups. A block of threads computes a tile of TILE
+ * x TILE elements of c. While the tensor cores multiply two tiles of the operands in shared memory, the next
+ * ones are loaded. All other formats are multiplied by the exact kernels (gemm.cu).
  */
 #include "cuda/gemm/chunks.h"
 #include "cuda/view.h"
@@ -37,8 +37,8 @@ struct tile_place {
 
 /* ---- which tile a block computes ---- */
 
-/* Returns the number of a group's first tile. Like qtensor_group_block, the numbers do not depend on the sizes
-   of earlier groups, and some are of no tile. */
+/* Returns the number of a group's first tile. Like qtensor_group_block, the numbers do not depend on the
+   sizes of earlier groups, and some are of no tile. */
 __device__ __forceinline__ int64_t first_tile_of(const grouped_job &j, int64_t group) {
     return first_of(j, group) / TILE + group;
 }
@@ -76,9 +76,9 @@ __device__ __forceinline__ const void *earlier(const gemm_side &s, int terms) {
     return (const char *)s.data - terms * s.k_stride * (s.format == OTT_BF16 || s.format == OTT_F16 ? 2 : 1);
 }
 
-/* Finds a tile of the product of one group's part of the contraction. False if the group is empty. A group begins
-   anywhere in the operands' rows, so the tiles begin at a multiple of ALIGNED terms, except that tiles must begin
-   with a scale block. */
+/* Finds a tile of the product of one group's part of the contraction. False if the group is empty. A group
+   begins anywhere in the operands' rows, so the tiles begin at a multiple of ALIGNED terms, except that tiles
+   must begin with a scale block. */
 __device__ __forceinline__ bool find_in_contraction(const grouped_job &j, unsigned tile, tile_place &p) {
     unsigned tiles = (unsigned)((j.each + TILE - 1) / TILE);
     p.group = tile / tiles;
@@ -146,8 +146,8 @@ __device__ __forceinline__ void open_feed(copied_feed<TA, TB> &f, const tile_pla
     fetch_tile(f, 1, -DEPTH);
 }
 
-/* Returns tile t of both operands, when it is in shared memory, and begins to copy tile t + 2. All threads call
-   this function in turn for each tile. */
+/* Returns tile t of both operands, when it is in shared memory, and begins to copy tile t + 2. All threads
+   call this function in turn for each tile. */
 template <bool TA, bool TB>
 __device__ __forceinline__ const tile_pair &next_tile(copied_feed<TA, TB> &f, int t) {
     copy_async_wait<1>();
@@ -156,9 +156,9 @@ __device__ __forceinline__ const tile_pair &next_tile(copied_feed<TA, TB> &f, in
     return f.pairs[t % f.stages];
 }
 
-/* Converts tiles of FP8 operands to fp16. A thread keeps its codes of tile t + 2 in registers while the tensor
-   cores multiply tile t. With block scales, it also keeps a decode scale: threads of the first half of the block
-   that of a row of a, the others that of a row of b. */
+/* Converts tiles of FP8 operands to fp16. A thread keeps its codes of tile t + 2 in registers while the
+   tensor cores multiply tile t. With block scales, a thread also keeps a decode scale: of a row of a in the
+   first half of the threads, of a row of b in the second. */
 template <bool TA, bool TB, bool Blocks> struct converted_feed {
     static constexpr int stages = 2;
     using pair = typename pair_for<Blocks>::type;
@@ -290,10 +290,9 @@ __device__ __forceinline__ void store_piece(piece &to, const warp_sums &sums, in
                     first ? sums.of[m + PIECE / 16][n].at[i] : sums.of[m][n].at[i];
 }
 
-/* The scales of full rows and tensors. */
+/* The scale of a full row or of a tensor, which is in fp32. */
 __device__ __forceinline__ float full_scale(const gemm_side &s, int64_t mn) {
-    if (!s.scale_inv) return 1.0f;
-    return scale_inv_at(s.scale_inv, s.mn_step, s.k_step, s.tiles, s.block_mn == 1 ? mn : 0, 0);
+    return s.scale_inv ? ((const float *)s.scale_inv)[s.block_mn == 1 ? mn * s.mn_step : 0] : 1.0f;
 }
 
 __device__ __forceinline__ void scale_eight(eight &e, const gemm_job &w, const tile_place &p, int64_t row,
@@ -327,8 +326,9 @@ __device__ __forceinline__ void store_eight(const tile_job &j, int64_t row, int6
 /* Stores the tile's rows that are in a piece. Scaled: the scales of full rows and tensors are applied. */
 template <bool Scaled>
 __device__ __forceinline__ void finish_piece(const tile_job &j, const tile_place &p, const piece &from,
-                                             int first, float factor) {
+                                             int first) {
     const gemm_job &w = j.groups.product;
+    float factor = j.groups.all ? balance_of(j.groups, p.group) : 1.0f;
 #pragma unroll 1
     for (int at = threadIdx.x; at < PIECE_ROWS * TILE / 8; at += TILE_THREADS) {
         int in_piece = at / (TILE / 8), in_tile = in_piece / PIECE * WARP_ROWS + first + in_piece % PIECE;
@@ -356,7 +356,10 @@ template <bool TA, bool TB, bool Blocks> struct feed_for<false, TA, TB, Blocks> 
 
 template <class Feed> union tile_memory {
     typename Feed::pair pairs[Feed::stages];
-    piece sums;
+    struct {
+        piece sums;
+        tile_place place;
+    } last;
 };
 
 /* D: format that the tensor cores multiply. Blocks: scale blocks divide the contraction. */
@@ -387,13 +390,14 @@ __global__ void __launch_bounds__(TILE_THREADS, Blocks ? 1 : 2)
                     add_scaled<false>(result, sums, pair.scale);
             }
     }
-    float factor = j.groups.all ? balance_of(j.groups, p.group) : 1.0f;
+    __syncthreads();
+    if (threadIdx.x == 0) find_tile(j, memory.last.place); /* again: it takes no registers in the loop */
 #pragma unroll 1
     for (int first = 0; first < WARP_ROWS; first += PIECE) {
+        store_piece(memory.last.sums, Blocks ? result : sums, first);
         __syncthreads();
-        store_piece(memory.sums, Blocks ? result : sums, first);
+        finish_piece<Fp8 && !Blocks>(j, memory.last.place, memory.last.sums, first);
         __syncthreads();
-        finish_piece<Fp8 && !Blocks>(j, p, memory.sums, first, factor);
     }
 }
 
