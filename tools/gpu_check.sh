@@ -203,10 +203,11 @@ stage_environment() {
 }
 
 compile() {
-    local generator=
+    local generator= architectures=
+    nvidia-smi >/dev/null 2>&1 && architectures=-DCMAKE_CUDA_ARCHITECTURES=native # else Hopper's
     [ -d "$build" ] || ! command -v ninja >/dev/null || generator=-GNinja
     ${SETUP:-tools/setup.sh} build test &&
-        cmake $generator --preset cuda -B "$build" -DOTTAVA_CUDA_HINTS="$python_folders" &&
+        cmake $generator --preset cuda -B "$build" -DOTTAVA_CUDA_HINTS="$python_folders" $architectures &&
         cmake --build "$build" --parallel "$(nproc)" --target ottava_plugin ottava_cli backend_test_ops &&
         cmake $generator -S bench/gpu -B "$probes" -DOTTAVA_CUDA_HINTS="$python_folders" &&
         cmake --build "$probes" --parallel "$(nproc)" --target tensor_core fp8_bits

@@ -69,9 +69,9 @@ static void fill_codes(bits *p, const matmul_spec *spec) {
 
 static cublasStatus_t multiply(bits *p, const matmul_spec *spec) {
     matmul plan;
-    matmul_data data = {p->a, p->b, p->d, p->one, p->one, NULL};
+    matmul_data data = {p->a, p->b, p->d, p->one, p->one};
     gpu_poison(&p->g, p->d, sizeof(float) * SIDE * SIDE);
-    cublasStatus_t status = matmul_plan(&plan, p->handle, spec, &data);
+    cublasStatus_t status = matmul_plan(&plan, p->handle, spec);
     if (status == CUBLAS_STATUS_SUCCESS)
         status = matmul_run(&plan, 0, spec, &data, p->workspace, p->g.stream);
     matmul_close(&plan);

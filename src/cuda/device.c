@@ -212,6 +212,12 @@ static ott_status copy(device *d, void *to, const void *from, int64_t bytes) {
     return queue_copy(d, to, from, bytes, "a copy within the GPU");
 }
 
+static ott_status copy_many(device *d, const device_piece *pieces, int64_t count) {
+    const cuda_device *c = cuda_device_of(d);
+    TRY(make_current(c));
+    return cuda_check(copy_launch(pieces, count, c->stream), "copies within the GPU");
+}
+
 static ott_status zero(device *d, void *data, int64_t bytes) {
     const cuda_device *c = cuda_device_of(d);
     TRY(make_current(c));
@@ -325,6 +331,7 @@ static const device_table table = {
     .copy_in_async = copy_in_async,
     .copy_out = copy_out,
     .copy = copy,
+    .copy_many = copy_many,
     .zero = zero,
     .synchronize = synchronize,
     .event_open = event_open,

@@ -14,11 +14,16 @@ ott_status cuda_grouped_quantize(exec *cx, const grouped_quantize_args *a) {
 ott_status cuda_grouped_gemm(exec *cx, const grouped_gemm_args *a) {
     TRY(route_check_product(a));
     TRY(cuda_check_accumulate(cx, "grouped_gemm", &a->spec));
-    return cuda_check(gemm_grouped_launch(a, route_experts_along_k(a), cuda_stream(cx)), "grouped_gemm");
+    bool exact = cuda_device_of(cx->device)->own_products;
+    return cuda_check((exact ? gemm_exact_grouped_launch : gemm_grouped_launch)(a, route_experts_along_k(a),
+                                                                                cuda_stream(cx)),
+                      "grouped_gemm");
 }
 
 ott_status cuda_grouped_gemm_weight(exec *cx, const grouped_gemm_weight_args *a) {
     TRY(route_check_weight(a));
     TRY(cuda_check_accumulate(cx, "grouped_gemm_weight", &a->spec));
-    return cuda_check(gemm_grouped_weight_launch(a, cuda_stream(cx)), "grouped_gemm_weight");
+    bool exact = cuda_device_of(cx->device)->own_products;
+    return cuda_check((exact ? gemm_exact_weight_launch : gemm_grouped_weight_launch)(a, cuda_stream(cx)),
+                      "grouped_gemm_weight");
 }

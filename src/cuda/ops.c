@@ -7,7 +7,7 @@
 
 static int64_t workspace(const device *d, enum op_index op, const void *args) {
     switch (op) {
-    case OP_INDEX_gemm: return cuda_gemm_workspace(d->can, args);
+    case OP_INDEX_gemm: return cuda_gemm_workspace(d, args);
     case OP_INDEX_sum: return sum_workspace(tensor_count(*((const sum_args *)args)->x));
     case OP_INDEX_quantize_statistics:
         return statistics_workspace(tensor_count(*((const quantize_statistics_args *)args)->x));
@@ -17,10 +17,15 @@ static int64_t workspace(const device *d, enum op_index op, const void *args) {
     }
 }
 
+static op_slowness slowness(const device *d, enum op_index op, const void *args) {
+    return op == OP_INDEX_gemm ? cuda_gemm_slowness(d, args) : (op_slowness){0};
+}
+
 const op_table cuda_ops = {
 #define OP(name, fields) .name = cuda_##name,
 #define MANY(name)       .name##_many = cuda_##name##_many,
 #include "tensor/ops.def"
 #undef OP
     .workspace = workspace,
+    .slowness = slowness,
 };

@@ -11,8 +11,9 @@
 
 /* OTT_ERR_UNSUPPORTED if the device cannot accumulate as `spec` requires; the message names `op`. */
 ott_status cuda_check_accumulate(exec *cx, const char *op, const gemm_spec *spec);
-/* Bytes of workspace that the gemm op needs. */
-int64_t cuda_gemm_workspace(const backend_capabilities *can, const gemm_args *g);
+/* Bytes of workspace of an op. They depend on shapes and formats, and on what the libraries support. */
+int64_t cuda_gemm_workspace(const device *d, const gemm_args *g);
+op_slowness cuda_gemm_slowness(const device *d, const gemm_args *g);
 int64_t cuda_attention_forward_workspace(const device *d, const attention_forward_args *a);
 int64_t cuda_attention_backward_workspace(const device *d, const attention_backward_args *a);
 

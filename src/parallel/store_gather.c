@@ -87,20 +87,36 @@ static ott_status start_gather(exec *cx, parameter_store *s, store_unit *u, int 
         &u->request);
 }
 
+/* Returns the byte at which the part begins in the buffer that a rank sends. */
+static int64_t offset_of_part(const exec *cx, const store_unit *u, const weight_part *part, int rank) {
+    int64_t offset = 0;
+    for (const weight_part *before = u->parts; before < part; before++)
+        if (before->uses & u->uses) offset += packed_bytes(cx, before, rank);
+    return offset;
+}
+
 /* Copies the shards of all ranks from u->received to the part's full tensor. */
-static ott_status unpack_part(exec *cx, const parameter_store *s, const store_unit *u, weight_part *part) {
+static ott_status fill_part(exec *cx, const parameter_store *s, const store_unit *u,
+                            const weight_part *part) {
+    weight_shard shards[WEIGHT_SHARDS];
     char *from = u->received.data;
     int64_t first = 0;
-    TRY(weight_part_open(cx, part, u->uses));
-    for (int r = 0; r < s->ranks->size && !plan_recording(cx->plan); r++) {
-        char *shard = from;
-        for (const weight_part *before = u->parts; before < part; before++)
-            if (before->uses & u->uses) shard += packed_bytes(cx, before, r);
-        int64_t count = store_count_at(part->p, r);
-        if (count > 0) TRY(weight_part_fill(cx, part, shard, first, count));
-        first += count;
+    int count = 0;
+    for (int r = 0; r < s->ranks->size; r++) {
+        weight_shard shard = {from + offset_of_part(cx, u, part, r), first, store_count_at(part->p, r)};
+        first += shard.count;
         from += u->rows[r];
+        if (shard.count > 0) shards[count++] = shard;
+        if (count < WEIGHT_SHARDS) continue;
+        TRY(weight_part_fill(cx, part, shards, count));
+        count = 0;
     }
+    return weight_part_fill(cx, part, shards, count);
+}
+
+static ott_status unpack_part(exec *cx, const parameter_store *s, const store_unit *u, weight_part *part) {
+    TRY(weight_part_open(cx, part, u->uses));
+    if (!plan_recording(cx->plan)) TRY(fill_part(cx, s, u, part));
     return weight_part_finish(cx, part, u->uses);
 }
 

@@ -19,11 +19,14 @@ typedef struct machine_row {
 /* FLOP per instruction that a GPU can issue, for Ottava's kernels without tensor cores, by their machine code
    (docs/explanation/estimates.md). No GPU has measured them. */
 #define OWN_ATTENTION 0.09
+/* Grouped GEMMs: FLOP per instruction on tensor cores, at most a share of the bf16 peak; in fp32, without. */
+#define GROUPED       8.0
+#define GROUPED_MOST  0.5
+#define GROUPED_EXACT (1.0 / 64)
 /* Share of the bf16 peak that Ottava's attention on tensor cores is assumed to reach, and how much faster
    cuDNN's backward is if its sums have no fixed order (tensor/gpus.def). */
 #define FLASH_ATTENTION 0.25
 #define UNORDERED       (470.0 / 340)
-#define GROUPED         (1.0 / 64)
 
 static const machine_row rows[] = {
 #define MACHINE(row, text, id, memory, gemm16, gemm8, forward, backward, gbs, share, host, near, far,        \
@@ -95,7 +98,7 @@ static void lay_out_as_gpu(machine *m, const gpu *g, device *cpu) {
     m->rate.gemm[WORK_FP32] = 0.8 * g->fp32;
     m->rate.issue = g->fp32 / gpu_flops_per_instruction(g->capability);
     m->rate.own_attention = OWN_ATTENTION * m->rate.issue;
-    m->rate.grouped = GROUPED * m->rate.issue;
+    m->rate.grouped = fmin(GROUPED * m->rate.issue, GROUPED_MOST * g->bf16);
     m->rate.flash_attention = FLASH_ATTENTION * g->bf16;
     m->rate.orders_packed = gpu_orders_packed_attention(g->capability);
     gpu_fill_capabilities(g->capability, m->name, false, &m->can);
@@ -229,6 +232,7 @@ static double product_seconds(const machine *m, const work *w) {
 /* FLOP/s of an operation other than a GEMM. */
 static double work_rate(const machine_rates *r, const work *w) {
     bool grouped = w->op == OP_INDEX_grouped_gemm || w->op == OP_INDEX_grouped_gemm_weight;
+    if (grouped && r->issue > 0 && w->format == WORK_FP32) return GROUPED_EXACT * r->issue;
     if (grouped) return r->grouped > 0 ? r->grouped : r->gemm[w->format];
     if (w->attention == ATTENTION_EXACT && r->own_attention > 0) return r->own_attention;
     bool is_backward = w->op == OP_INDEX_attention_backward;

@@ -21,8 +21,8 @@ typedef struct machine_rates {
     double cores;   /* cores that compute tiles of a GEMM; 0: do not model tiles */
     double latency; /* seconds until a message begins to arrive */
     double launch;  /* seconds added to every operation */
-    /* Of Ottava's kernels on a GPU; 0: unknown. FLOP/s of attention on tensor cores; of attention and of
-       grouped GEMMs without tensor cores; instructions/s of all threads. */
+    /* Of Ottava's kernels on a GPU; 0: unknown. FLOP/s of attention on tensor cores, and without; of grouped
+       GEMMs on tensor cores; instructions/s of all threads. */
     double flash_attention, own_attention, grouped, issue;
     bool orders_packed; /* gpu_orders_packed_attention */
 } machine_rates;

@@ -8,6 +8,7 @@
 #include "run/auto_keys.h"
 #include "run/folder/shared_folder.h"
 #include "run/freezing.h"
+#include "run/memory/slow_work.h"
 #include "run/run.h"
 #include <stdio.h>
 
@@ -84,6 +85,8 @@ static ott_status write_config(const run *r) {
 }
 
 static ott_status decide_memory_check(run *r) {
+    slow_work slow = {.device = r->device};
+    const dry_run_listener listener = slow_work_listener(&slow);
     const memory_check a = {.account = r->account,
                             .device = r->device,
                             .cfg = r->cfg,
@@ -92,8 +95,10 @@ static ott_status decide_memory_check(run *r) {
                             .loss = r->hooks->loss,
                             .step = r->start.step,
                             .train_data = r->train_data,
-                            .validation_data = r->validation_data};
+                            .validation_data = r->validation_data,
+                            .listener = &listener};
     TRY(memory_check_decide(&a, &r->need));
+    TRY(slow_work_check(&slow, r->cfg, r->log));
     return process_group_is_leader(&r->process_group)
                ? memory_check_compare_fp8(&a, r->need.total, &r->need_fp8)
                : OTT_OK;

@@ -80,6 +80,12 @@ ott_status device_copy(device *d, void *to, const void *from, int64_t bytes) {
     return d->table->copy(d, to, from, bytes);
 }
 
+ott_status device_copy_many(device *d, const device_piece *pieces, int64_t count) {
+    if (d->table->copy_many) return d->table->copy_many(d, pieces, count);
+    for (int64_t i = 0; i < count; i++) TRY(device_copy(d, pieces[i].to, pieces[i].from, pieces[i].bytes));
+    return OTT_OK;
+}
+
 ott_status device_zero(device *d, void *data, int64_t bytes) {
     return d->table->zero(d, data, bytes);
 }

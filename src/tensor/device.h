@@ -48,6 +48,13 @@ typedef struct device_group {
     const device_link *links; /* [size] the links of all ranks (make_link) */
 } device_group;
 
+/* A copy within the device. */
+typedef struct device_piece {
+    void *to;
+    const void *from;
+    int64_t bytes;
+} device_piece;
+
 /* The backend's functions. device_<name> checks the arguments and then calls the function <name>. */
 typedef struct device_table {
     ott_status (*allocate)(device *d, mem_kind kind, int64_t bytes, const char *what, void **out);
@@ -60,6 +67,7 @@ typedef struct device_table {
     ott_status (*copy_in_async)(device *d, void *to_device, const void *staging, int64_t bytes);
     ott_status (*copy_out)(device *d, void *to_host, const void *from_device, int64_t bytes);
     ott_status (*copy)(device *d, void *to, const void *from, int64_t bytes);
+    ott_status (*copy_many)(device *d, const device_piece *pieces, int64_t count); /* NULL: one by one */
     ott_status (*zero)(device *d, void *data, int64_t bytes);
     ott_status (*synchronize)(device *d);
     ott_status (*event_open)(device *d, device_event **out);
@@ -139,6 +147,8 @@ ott_status device_copy_in_async(device *d, void *to_device, const void *staging,
 ott_status device_copy_out(device *d, void *to_host, const void *from_device, int64_t bytes);
 /* Copies within the device. The two ranges must not overlap. */
 ott_status device_copy(device *d, void *to, const void *from, int64_t bytes);
+/* Makes `count` copies, which must not overlap. A GPU makes many copies in one launch. */
+ott_status device_copy_many(device *d, const device_piece *pieces, int64_t count);
 ott_status device_zero(device *d, void *data, int64_t bytes);
 ott_status device_synchronize(device *d); /* waits for all queued work */
 

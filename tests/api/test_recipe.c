@@ -193,16 +193,16 @@ static void assert_cuda(const char *json, const char *recipe_name, const char *b
     if (strncmp(cuda + 8, begin, strlen(begin)) != 0) fail_msg("\"%.200s\" is not \"%s\"", cuda, begin);
 }
 
-/* Checks which devices can run the recipes rowwise and mxfp8, in the table's text and in its JSON. */
-static void assert_table(ott_context *context, const char *rowwise, const char *mxfp8,
-                         const char *json_rowwise, const char *json_mxfp8) {
+/* Checks which devices can run the recipes block and mxfp8, in the table's text and in its JSON. */
+static void assert_table(ott_context *context, const char *block, const char *mxfp8, const char *json_block,
+                         const char *json_mxfp8) {
     static collected text, json;
     text.length = json.length = 0;
     succeed(ott_recipe_table(context, 0, collect, &text));
     succeed(ott_recipe_table(context, 1, collect, &json));
-    assert_has(text.text, rowwise);
+    assert_has(text.text, block);
     assert_has(text.text, mxfp8);
-    assert_cuda(json.text, "rowwise", json_rowwise);
+    assert_cuda(json.text, "block", json_block);
     assert_cuda(json.text, "mxfp8", json_mxfp8);
     assert_has(json.text, "\"cpu\": {\"built\": true, \"supported\": true}");
 }
@@ -235,8 +235,8 @@ static void test_supported(void **state) {
     succeed(ott_supported(context, "cpu", "mxfp8", &reason));
     assert_string_equal(reason, "");
     succeed(ott_supported(context, "cpu", "bf16", NULL));
-    assert_error(ott_supported(context, "cuda", "rowwise", &reason), OTT_ERR_UNSUPPORTED,
-                 "recipe rowwise needs compute capability 9.0");
+    assert_error(ott_supported(context, "cuda", "block", &reason), OTT_ERR_UNSUPPORTED,
+                 "recipe block needs compute capability 9.0");
     assert_has(reason, "no CUDA backend was found");
     assert_error(ott_supported(context, "cuda", "mxfp8", NULL), OTT_ERR_UNSUPPORTED, "10.0 on a GPU: B200");
     assert_error(ott_supported(context, "cudo", "mxfp8", &reason), OTT_ERR_ARGUMENT,

@@ -499,9 +499,9 @@ static void row_prepare(op_case *c) {
 }
 
 /* Columns: rows, groups, output columns, contracted dimension. */
-static const int64_t grouped_shapes[][4] = {{1, 1, 1, 1},    {9, 4, 17, 33},  {40, 3, 16, 15},
-                                            {130, 5, 33, 7}, {65, 8, 70, 64}, {64, 2, 48, 130},
-                                            {300, 2, 9, 150}};
+static const int64_t grouped_shapes[][4] = {{1, 1, 1, 1},     {9, 4, 17, 33},    {40, 3, 16, 15},
+                                            {130, 5, 33, 7},  {65, 8, 70, 64},   {64, 2, 48, 130},
+                                            {300, 2, 9, 150}, {288, 3, 150, 140}};
 
 /* Draws note[0]. 1: the groups are the experts' weight matrices; 0: the groups are ranges of rows. */
 static void grouped_quantize_bind(op_case *c) {

@@ -16,7 +16,8 @@ static bool is_cuda(const char *name) {
 
 static ott_status open_gpu(mem *account, device **out) {
     const plugin *p;
-    if (cuda_open) return cuda_open(account, 0, false, out);
+    bool emulates = getenv(TEST_EMULATES_VARIABLE);
+    if (cuda_open) return cuda_open(account, 0, emulates, out);
     TRY(loader_find(backend_of_name("cuda"), &p));
     return p->open(loader_services(), account, 0, false, out);
 }

@@ -14,6 +14,8 @@
 #include "tensor/device.h"
 
 #define TEST_DEVICE_VARIABLE "OTTAVA_TEST_DEVICE"
+/* Environment variable; if it is set, an emulated GPU opens as with float8.emulate. */
+#define TEST_EMULATES_VARIABLE "OTTAVA_TEST_EMULATES"
 
 /* Opens the device that the environment selects. threads and isa: as for cpu_open. */
 ott_status test_device_open(mem *account, int threads, const char *isa, device **out);

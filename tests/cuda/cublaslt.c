@@ -35,6 +35,7 @@ typedef struct layout {
 typedef struct promise {
     uint32_t alignment[4]; /* guaranteed alignments of A, B, C and D; 0: none */
     uint32_t schemes;
+    uint32_t candidate; /* the algorithm's number */
 } promise;
 
 _Static_assert(sizeof(promise) <= sizeof(cublasLtMatmulPreferenceOpaque_t), "fits the opaque type");
@@ -162,7 +163,8 @@ cublasStatus_t cublasLtMatmulPreferenceDestroy(cublasLtMatmulPreference_t prefer
 /* ---- supported products ---- */
 
 int cublaslt_products;
-bool cublaslt_refuses, cublaslt_wrong_results;
+unsigned cublaslt_refuses;
+bool cublaslt_wrong_results;
 const void *cublaslt_scales[2];
 
 static bool is_fp8(cudaDataType_t type) {
@@ -185,7 +187,8 @@ static bool scales_fit(const operation *o, const layout *a, const layout *b) {
     if ((block_a || o->a_mode == row) && cudart_capability() != 90) return false;
     if (block_a != block_b || (o->a_mode == square && o->b_mode == square)) return false;
     if (block_a && (o->fast || a->columns % 4 || b->columns % 4)) return false;
-    return aligned(o->a_scale) && aligned(o->b_scale);
+    bool scalars = o->a_mode != row && !block_a && !o->a_scale && !o->b_scale; /* NULL: both are 1 */
+    return scalars || (aligned(o->a_scale) && aligned(o->b_scale));
 }
 
 static bool supported(const operation *o, const layout *a, const layout *b, const layout *c,
@@ -202,6 +205,14 @@ static bool supported(const operation *o, const layout *a, const layout *b, cons
     return scales_fit(o, a, b);
 }
 
+/* True if the test wants this product to be refused. */
+static bool is_planted(const operation *o, const layout *a, const layout *d) {
+    return (cublaslt_refuses & CUBLASLT_REFUSES_ALL) ||
+           ((cublaslt_refuses & CUBLASLT_REFUSES_16_BIT) && d->type != CUDA_R_32F) ||
+           ((cublaslt_refuses & CUBLASLT_REFUSES_SCALES) && o->a_scale) ||
+           ((cublaslt_refuses & CUBLASLT_REFUSES_FP8) && is_fp8(a->type));
+}
+
 cublasStatus_t cublasLtMatmulAlgoGetHeuristic(cublasLtHandle_t handle, cublasLtMatmulDesc_t desc,
                                               cublasLtMatrixLayout_t a, cublasLtMatrixLayout_t b,
                                               cublasLtMatrixLayout_t c, cublasLtMatrixLayout_t d,
@@ -209,11 +220,15 @@ cublasStatus_t cublasLtMatmulAlgoGetHeuristic(cublasLtHandle_t handle, cublasLtM
                                               cublasLtMatmulHeuristicResult_t *results, int *found) {
     (void)handle;
     *found = 0;
-    if (cublaslt_refuses || !supported((void *)desc, (void *)a, (void *)b, (void *)c, (void *)d))
+    if (is_planted((void *)desc, (void *)a, (void *)d) ||
+        !supported((void *)desc, (void *)a, (void *)b, (void *)c, (void *)d))
         return CUBLAS_STATUS_NOT_SUPPORTED;
     *found = wanted < 2 ? wanted : 2;
     memset(results, 0, sizeof *results * (size_t)*found);
-    for (int i = 0; i < *found; i++) memcpy(results[i].algo.data, preference, sizeof(promise));
+    for (int i = 0; i < *found; i++) {
+        memcpy(results[i].algo.data, preference, sizeof(promise));
+        ((promise *)(void *)results[i].algo.data)->candidate = (uint32_t)i;
+    }
     return CUBLAS_STATUS_SUCCESS;
 }
 
@@ -388,7 +403,9 @@ cublasStatus_t cublasLtMatmul(cublasLtHandle_t handle, cublasLtMatmulDesc_t desc
     const operation *o = (const void *)desc;
     const layout *la = (const void *)a_layout, *lb = (const void *)b_layout, *lc = (const void *)c_layout;
     const layout *ld = (const void *)d_layout;
-    if (!supported(o, la, lb, lc, ld)) return CUBLAS_STATUS_NOT_SUPPORTED;
+    bool refused = (cublaslt_refuses & CUBLASLT_REFUSES_RUN) ||
+                   ((cublaslt_refuses & CUBLASLT_REFUSES_FIRST) && promised->candidate == 0);
+    if (refused || !supported(o, la, lb, lc, ld)) return CUBLAS_STATUS_NOT_SUPPORTED;
     if (is_fp8(la->type) && (!aligned(a) || !aligned(b) || !aligned(d))) return CUBLAS_STATUS_INVALID_VALUE;
     if (workspace_bytes && (uintptr_t)workspace % 256) return CUBLAS_STATUS_INVALID_VALUE;
     bool a_contiguous = o->transa == CUBLAS_OP_T, b_contiguous = o->transb == CUBLAS_OP_N;

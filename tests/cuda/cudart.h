@@ -51,8 +51,17 @@ int cudart_capability(void);
 extern int64_t nccl_bytes_gathered, nccl_bytes_sent;
 /* Number of matrix products that the cuBLASLt stand-in accepted. */
 extern int cublaslt_products;
-/* If true, the cuBLASLt stand-in reports that no algorithm supports any product. */
-extern bool cublaslt_refuses;
+/* Products for which the cuBLASLt stand-in has no algorithm, a mask. CUBLASLT_REFUSES_RUN: it refuses to run
+   the product, after it has suggested algorithms. CUBLASLT_REFUSES_FIRST: it refuses the first algorithm. */
+enum {
+    CUBLASLT_REFUSES_ALL = 1,
+    CUBLASLT_REFUSES_16_BIT = 2, /* results in 16 bits */
+    CUBLASLT_REFUSES_SCALES = 4, /* FP8 operands with scales */
+    CUBLASLT_REFUSES_FP8 = 8,
+    CUBLASLT_REFUSES_RUN = 16,
+    CUBLASLT_REFUSES_FIRST = 32
+};
+extern unsigned cublaslt_refuses;
 /* If true, the cuBLASLt stand-in's results are twice the correct ones. */
 extern bool cublaslt_wrong_results;
 /* The addresses of the scales of Ottava's A and B in the last product. */

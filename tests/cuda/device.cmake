@@ -40,6 +40,7 @@ endfunction()
 
 cuda_test(ops backend/test_ops.c)
 cuda_test(gemm cuda/test_gemm.c)
+cuda_test(tensor_cores cuda/test_tensor_cores.c)
 cuda_test(groups cuda/test_groups.c tests_comm)
 cuda_test(ranks cuda/test_ranks.c tests_train)
 cuda_test(graphs cuda/test_graphs.c tests_train)

@@ -42,7 +42,8 @@ static int open_all(void **state) {
     (void)state;
     device *d;
     cublaslt_products = 0;
-    cublaslt_refuses = cublaslt_wrong_results = false;
+    cublaslt_refuses = 0;
+    cublaslt_wrong_results = false;
     warnings = 0;
     succeed(mem_open(&account));
     succeed(reference_device_open(account, &d));
@@ -198,7 +199,7 @@ static void check_product(const product *p) {
 }
 
 /* Checks products in all formats, with and without accumulation, bias, and codes that must be copied. */
-static void check_products(granularity a, granularity b) {
+static void check_all_products(granularity a, granularity b) {
     static const ott_dtype results[] = {OTT_BF16, OTT_F16, OTT_F32};
     for (int i = 0; i < 2 * 3 * 8; i++) {
         product p = {.a = a,
@@ -211,6 +212,10 @@ static void check_products(granularity a, granularity b) {
                      .bias = i & 4};
         check_product(&p);
     }
+}
+
+static void check_products(granularity a, granularity b) {
+    check_all_products(a, b);
     assert_int_equal(warnings, 0);
 }
 
@@ -294,9 +299,41 @@ static void mx_scales_are_read_in_place(void **state) {
     assert_memory_equal(got, expected, sizeof got);
 }
 
+/* With each refusal, FP8 products of tensors and of rows have the reference's bits, computed by cuBLASLt. */
+static void each_refusal_has_a_fallback(void **state) {
+    static const unsigned refusals[] = {CUBLASLT_REFUSES_16_BIT, CUBLASLT_REFUSES_SCALES,
+                                        CUBLASLT_REFUSES_FP8, CUBLASLT_REFUSES_FIRST};
+    (void)state;
+    for (size_t i = 0; i < sizeof refusals / sizeof *refusals; i++) {
+        if (i > 0) close_all(NULL), open_all(NULL);
+        cublaslt_refuses = refusals[i];
+        check_all_products(GRANULARITY_TENSOR, GRANULARITY_TENSOR);
+        check_all_products(GRANULARITY_ROW, GRANULARITY_ROW);
+        bool is_reported = refusals[i] != CUBLASLT_REFUSES_FIRST;
+        assert_int_equal(warnings > 0, is_reported);
+        if (is_reported) assert_non_null(strstr(logged, "cuBLASLt has no product 32 x 144 x "));
+    }
+}
+
+/* A refusal when the product runs, when the workspace for other methods is not there. */
+static void a_refusal_to_run_takes_the_own_kernel(void **state) {
+    product p = {.a = GRANULARITY_ROW, .b = GRANULARITY_ROW, .format = OTT_E4M3, .d = OTT_BF16, .k = LONG};
+    (void)state;
+    cublaslt_refuses = CUBLASLT_REFUSES_RUN;
+    draw_operands(&p);
+    expect_product(&p);
+    run_product(&p);
+    run_product(&p);
+    assert_memory_equal(got, expected, sizeof got);
+    assert_int_equal(cublaslt_products, 0);
+    assert_int_equal(warnings, 1);
+    assert_non_null(
+        strstr(logged, "scales of rows (CUBLAS_STATUS_NOT_SUPPORTED): a slower kernel of Ottava"));
+}
+
 static void a_refusal_is_logged_once_and_replaced(void **state) {
     (void)state;
-    cublaslt_refuses = true;
+    cublaslt_refuses = CUBLASLT_REFUSES_ALL;
     for (uint64_t number = 0; number < CASES;) {
         make_product(&number);
         compare();
@@ -368,6 +405,8 @@ int main(int count, char **arguments) {
         TEST(what_recipes_multiply_goes_to_the_library),
         cmocka_unit_test_setup_teardown(mx_goes_to_the_library_on_blackwell, open_blackwell, close_blackwell),
         cmocka_unit_test_setup_teardown(mx_scales_are_read_in_place, open_blackwell, close_blackwell),
+        TEST(each_refusal_has_a_fallback),
+        TEST(a_refusal_to_run_takes_the_own_kernel),
         TEST(a_refusal_is_logged_once_and_replaced),
         TEST(a_wrong_product_is_found),
         TEST(an_accumulator_of_the_host_is_refused),

@@ -150,7 +150,9 @@ static void the_doctor_sees_what_a_gpu_can(void **state) {
     expect_part(finding, " GiB; recipes: fp32, bf16, fp16, tensorwise, rowwise, ");
     setenv(CUDART_CAPABILITY, "100", 1);
     inspect("cuda:0");
-    expect_part(finding, "; recipes: fp32, bf16, fp16, tensorwise, delayed, current, mxfp8 ");
+    expect_part(
+        finding,
+        "; recipes: fp32, bf16, fp16, tensorwise, rowwise, rowwise_with_gw_hp, delayed, current, mxfp8 ");
     inspect("NCCL");
     expect_part(finding, "nothing"); /* one GPU needs no NCCL */
     setenv(CUDART_DEVICES, "2", 1);

@@ -46,6 +46,7 @@ typedef struct row {
 } row;
 
 #define MIXTURE     "--model.num_experts=4", "--model.moe_expert_hidden_dim=32"
+#define ALLOW_SLOW  "--float8.allow_slow_products=true"
 #define OFFLOAD_ALL "--train.offload=state"
 
 static const row rows[] = {
@@ -154,13 +155,35 @@ static const row rows[] = {
      {SMALL, MIXTURE, "--float8.moe_experts=true", "--model.moe_capacity_factor=0.9",
       "--model.moe_gradient_scale=true", "--train.compile_mode=reduce-overhead"}},
 };
-enum { ROWS = sizeof rows / sizeof *rows };
+/* What cuBLASLt refuses, and the GPU, for the last rows of the table. */
+static const struct {
+    row row;
+    unsigned refuses; /* CUBLASLT_REFUSES_* */
+    const char *gpu;  /* ten times the compute capability; NULL: the recipe's */
+} fallbacks[] = {
+    {{"cuBLASLt refuses results in 16 bits", STEPS, ALL, {SMALL}}, CUBLASLT_REFUSES_16_BIT, NULL},
+    {{"cuBLASLt refuses scales", STEPS, ALL, {SMALL, ALLOW_SLOW}}, CUBLASLT_REFUSES_SCALES, NULL},
+    {{"cuBLASLt refuses FP8", STEPS, ALL, {SMALL, ALLOW_SLOW}}, CUBLASLT_REFUSES_FP8, NULL},
+    {{"cuBLASLt refuses to run any product", STEPS, ALL, {SMALL}}, CUBLASLT_REFUSES_RUN, NULL},
+    {{"cuBLASLt refuses all products", STEPS, ALL, {SMALL, ALLOW_SLOW}}, CUBLASLT_REFUSES_ALL, NULL},
+    {{"A100, emulated FP8", STEPS, ALL, {SMALL, ALLOW_SLOW, "--float8.emulate=true"}}, 0, "80"},
+    {{"L40S", STEPS, ALL & ~(IN(BLOCK) | IN(MXFP8)), {SMALL}}, 0, "89"},
+    {{"B200", STEPS, ALL & ~IN(BLOCK), {SMALL}}, 0, "100"},
+};
+enum {
+    COMMON = sizeof rows / sizeof *rows,
+    ROWS = COMMON + sizeof fallbacks / sizeof *fallbacks,
+};
+
+static const row *row_at(int i) {
+    return i < COMMON ? &rows[i] : &fallbacks[i - COMMON].row;
+}
 
 /* ---- a cell ---- */
 
 typedef struct cell {
     const row *row;
-    int column;
+    int column, number; /* number: the row's number in the table */
     bool equal;
     char name[96];
 } cell;
@@ -168,13 +191,25 @@ typedef struct cell {
 static cell cells[ROWS][COLUMNS];
 
 static bool has_cell(int i, int column) {
-    return rows[i].in & IN(columns[column]);
+    return row_at(i)->in & IN(columns[column]);
 }
 
 static fixture *the_fixture;
 
-/* Makes the training run of one table cell, on the CPU or on an emulated GPU: a Hopper, or a Blackwell if the
-   recipe needs one. */
+/* Sets the emulated GPU: a Hopper, or a Blackwell if the recipe needs one; and what its cuBLASLt refuses. */
+static void plant_fallback(const cell *c) {
+    const char *gpu = columns[c->column] == MXFP8 ? "100" : "90";
+    cublaslt_refuses = 0;
+    unsetenv(TEST_EMULATES_VARIABLE);
+    if (c->number >= COMMON) {
+        cublaslt_refuses = fallbacks[c->number - COMMON].refuses;
+        if (fallbacks[c->number - COMMON].gpu) gpu = fallbacks[c->number - COMMON].gpu;
+    }
+    if (strcmp(gpu, "80") == 0) setenv(TEST_EMULATES_VARIABLE, "1", 1);
+    setenv(CUDART_CAPABILITY, gpu, 1);
+}
+
+/* Makes the training run of one table cell, on the CPU or on an emulated GPU. */
 static void run_on(const char *where, const cell *c, char name[64]) {
     static captured_log logged;
     enum { OWN = 6 };
@@ -188,9 +223,9 @@ static void run_on(const char *where, const cell *c, char name[64]) {
     snprintf(steps, sizeof steps, "--train.max_steps=%d", c->row->steps);
     snprintf(evaluations, sizeof evaluations, "--eval.interval=%d", c->row->steps);
     snprintf(interval, sizeof interval, "--checkpoint.interval=%d", c->row->steps);
-    snprintf(name, 64, "%s-%s-%d", p->name, *where ? where : "cpu", (int)(c->row - rows));
+    snprintf(name, 64, "%s-%s-%d", p->name, *where ? where : "cpu", c->number);
     setenv(TEST_DEVICE_VARIABLE, where, 1);
-    setenv(CUDART_CAPABILITY, columns[c->column] == MXFP8 ? "100" : "90", 1);
+    plant_fallback(c);
     FIXTURE_OK(fixture_run(the_fixture,
                            &(run_options){.name = name, .precision = p, .more = more, .logged = &logged}));
     assert_true(captured_log_has(&logged, *where ? "Device: cuda:0 " : "Device: cpu "));
@@ -215,7 +250,7 @@ static void make_table(str *out) {
     str_append(out, "\n|---|");
     for (int k = 0; k < COLUMNS; k++) str_append(out, "---|");
     for (int i = 0; i < ROWS; i++) {
-        str_printf(out, "\n| %s |", rows[i].name);
+        str_printf(out, "\n| %s |", row_at(i)->name);
         for (int k = 0; k < COLUMNS; k++)
             str_append(out, !has_cell(i, k) ? " |" : cells[i][k].equal ? " equal |" : " differs |");
     }
@@ -267,7 +302,7 @@ int main(int count, char **arguments) {
     for (int i = 0; i < ROWS * COLUMNS; i++) {
         if (!has_cell(i / COLUMNS, i % COLUMNS)) continue;
         cell *c = &cells[i / COLUMNS][i % COLUMNS];
-        *c = (cell){.row = &rows[i / COLUMNS], .column = i % COLUMNS};
+        *c = (cell){.row = row_at(i / COLUMNS), .column = i % COLUMNS, .number = i / COLUMNS};
         snprintf(c->name, sizeof c->name, "%s: %s", fixture_precisions[columns[c->column]].name,
                  c->row->name);
         tests[tests_count++] = (struct CMUnitTest){c->name, run_equals_the_cpus, NULL, NULL, c};

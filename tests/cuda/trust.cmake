@@ -41,7 +41,8 @@ function(trust_build name definition flags runtime_flags)
   target_link_libraries(cuda_${name} PUBLIC cuda_${name}_runtime tests_backend)
   target_link_libraries(cuda_${name}_runtime PUBLIC tests_backend)
   target_link_options(cuda_${name} PUBLIC ${flags} LINKER:--undefined=cuda_open)
-  foreach(program small=cuda/small.c copies=cuda/copies.c products=cuda/test_gemm.c mistakes=cuda/mistakes.cpp
+  foreach(program small=cuda/small.c copies=cuda/copies.c products=cuda/test_gemm.c
+                  tiles=cuda/test_tensor_cores.c mistakes=cuda/mistakes.cpp
                   attention=cuda/test_attention.c steps=cuda/steps.c)
     string(REGEX MATCH "^[a-z]+" short ${program})
     string(REGEX REPLACE "^[a-z]+=" "" source ${program})

@@ -200,6 +200,12 @@ static void own_kernels_on_a_gpu(void **state) {
     work own = forward;
     own.attention = ATTENTION_EXACT;
     (void)state;
+    work narrow = grouped;
+    narrow.format = WORK_BF16;
+    assert_true(flops_per_second("h200", narrow) > 0.25 * 989e12 &&
+                flops_per_second("h200", narrow) < 400e12);
+    assert_true(flops_per_second("a100", narrow) > 0.25 * 312e12 &&
+                flops_per_second("a100", narrow) < 200e12);
     assert_true(flops_per_second("h200", grouped) < 1e12 && flops_per_second("h200", own) < 5e12);
     assert_true(flops_per_second("h200", backward) > 339e12 && flops_per_second("h200", forward) > 599e12);
     assert_true(flops_per_second("b200", backward) > 600e12 && flops_per_second("a100", backward) > 100e12);

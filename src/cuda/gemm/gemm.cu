@@ -1,52 +1,11 @@
-/* cuda/gemm/gemm: a product in exactly the order of fp8/reference.h, element by element, slowly. Each thread
-   computes one element of C. Neighbouring threads share the cache lines of the operands. */
-#include "cuda/gemm/gemm.h"
-#include "cuda/launch.h"
-#include "base/fmath.h"
-#include "fp8/narrow.h"
-#include <cuda_fp16.h>
+/* cuda/gemm/gemm: exact products: with the order and the bits of fp8/reference.h, element by element, slowly.
+   Each thread computes one element of C. Neighbouring threads share the cache lines of the operands. Also the
+   small kernels that complement cuBLASLt. */
+#include "cuda/gemm/sides.h"
 
 enum { GEMM_THREADS = 256, FP8_CODES = 256 };
 
 /* ---- operands ---- */
-
-struct gemm_side {
-    const void *data;
-    int64_t mn_stride, k_stride; /* strides in elements */
-    const void *scale_inv;
-    int64_t block_mn, block_k, mn_step, k_step;
-    scale_tiles tiles;
-    ott_dtype format;
-};
-
-/* Same as granularity_block, which kernels' C++ sources cannot call. */
-static scale_block block_of(granularity g) {
-    static const scale_block blocks[] = {
-#define X(constant, name, mn, k, scale, levels) {(mn) ? (mn) : INT64_MAX, (k) ? (k) : INT64_MAX},
-        GRANULARITY_MAP(X)
-#undef X
-    };
-    return blocks[g];
-}
-
-static gemm_side side_of(const operand *o) {
-    scale_block block = block_of(o->grain);
-    return {o->t.data,
-            o->transposed ? 1 : o->t.ld,
-            o->transposed ? o->t.ld : 1,
-            o->scale_inv,
-            block.mn,
-            block.k,
-            o->mn_step,
-            o->k_step,
-            o->tiles,
-            o->t.dtype};
-}
-
-__device__ __forceinline__ float scale_at(const gemm_side &s, int64_t mn, int64_t k) {
-    if (!s.scale_inv) return 1.0f;
-    return scale_inv_at(s.scale_inv, s.mn_step, s.k_step, s.tiles, mn / s.block_mn, k / s.block_k);
-}
 
 /* How a kernel reads an element of a format. The value of an FP8 code is looked up in a table. */
 enum class reads { f32, bf16, f16, fp8 };
@@ -84,46 +43,7 @@ __device__ __forceinline__ float load(const void *data, int64_t at, const float 
     return value_of[((const uint8_t *)data)[at]];
 }
 
-struct gemm_result {
-    void *data;
-    int64_t rows, columns, ld;
-    const float *bias; /* bias of each column; NULL: no bias */
-    ott_dtype format;
-    bool accumulate;
-};
-
-static gemm_result result_of(const tensor *c, const tensor *bias, bool accumulate) {
-    const float *added = bias ? (const float *)bias->data : nullptr;
-    return {c->data, c->rows, c->columns, c->ld, added, c->dtype, accumulate};
-}
-
-__device__ __forceinline__ float load_result(const gemm_result &c, int64_t at) {
-    if (c.format == OTT_F32) return ((const float *)c.data)[at];
-    if (c.format == OTT_BF16) return cast_from_bf16(((const uint16_t *)c.data)[at]);
-    return __half2float(((const __half *)c.data)[at]);
-}
-
-/* Stores element (i, j) of c: the scaled sum `value`, plus the bias and the old c if used. */
-__device__ __forceinline__ void store_result(const gemm_result &c, int64_t i, int64_t j, float value) {
-    int64_t at = i * c.ld + j;
-    if (c.bias) value += c.bias[j];
-    if (c.accumulate) value += load_result(c, at);
-    if (c.format == OTT_F32)
-        ((float *)c.data)[at] = value;
-    else if (c.format == OTT_BF16)
-        ((uint16_t *)c.data)[at] = cast_to_bf16(value);
-    else
-        ((__half *)c.data)[at] = __float2half_rn(value);
-}
-
 /* ---- the product ---- */
-
-struct gemm_job {
-    gemm_side a, b;
-    gemm_result c;
-    int64_t k;
-    scale_order order;
-};
 
 /* Adds the products of terms [k, end) of the contraction, in order. */
 template <reads A, reads B>
@@ -166,7 +86,7 @@ __device__ __forceinline__ int64_t element_index() {
     return (int64_t)blockIdx.x * GEMM_THREADS + threadIdx.x;
 }
 
-template <reads A, reads B> __global__ void __launch_bounds__(GEMM_THREADS, 1) gemm_kernel(gemm_job w) {
+template <reads A, reads B> __global__ void __launch_bounds__(GEMM_THREADS, 1) exact_kernel(gemm_job w) {
     SHARED(value_of, float[2][FP8_CODES]);
     make_values<A, B>(value_of, w);
     int64_t i = element_index() / w.c.columns, j = element_index() - i * w.c.columns;
@@ -177,33 +97,17 @@ static unsigned blocks_for(int64_t elements) {
     return (unsigned)((elements + GEMM_THREADS - 1) / GEMM_THREADS);
 }
 
-extern "C" cudaError_t gemm_launch(const operand *a, const operand *b, const tensor *bias, const tensor *c,
-                                   bool accumulate, scale_order order, cudaStream_t stream) {
+extern "C" cudaError_t gemm_exact_launch(const operand *a, const operand *b, const tensor *bias,
+                                         const tensor *c, bool accumulate, scale_order order,
+                                         cudaStream_t stream) {
     gemm_job w = {side_of(a), side_of(b), result_of(c, bias, accumulate), operand_k(a), order};
     unsigned blocks = blocks_for(c->rows * c->columns);
     WITH_READS(a->t.dtype, A,
-               WITH_READS(b->t.dtype, B, LAUNCH((gemm_kernel<A, B>), blocks, GEMM_THREADS, stream, w)));
+               WITH_READS(b->t.dtype, B, LAUNCH((exact_kernel<A, B>), blocks, GEMM_THREADS, stream, w)));
     return cudaGetLastError();
 }
 
 /* ---- groups of rows ---- */
-
-struct grouped_job {
-    gemm_job product;
-    const int32_t *end, *all; /* all: see grouped_gemm_weight_args; NULL: gradients are not balanced */
-    int64_t groups;
-    int64_t all_step, all_parts, all_groups, all_first;
-    int64_t each; /* rows of one expert in the expert weights */
-    bool deep;
-};
-
-__device__ __forceinline__ int64_t first_of(const grouped_job &j, int64_t group) {
-    return group > 0 ? j.end[group - 1] : 0;
-}
-
-__device__ __forceinline__ float balance_of(const grouped_job &j, int64_t group) {
-    return route_balance_factor(j.all, j.all_step, j.all_parts, j.all_groups, j.all_first + group);
-}
 
 /* Returns the group that row r belongs to; j.groups if r is in no group. */
 __device__ __forceinline__ int64_t group_of(const grouped_job &j, int64_t r) {
@@ -218,22 +122,9 @@ __device__ __forceinline__ int64_t group_of(const grouped_job &j, int64_t r) {
     return first;
 }
 
-/* Returns the operand that one group multiplies, as operand_group does (tensor/operand.h). first: where the
-   group begins in the dimension that is divided into groups. */
-template <reads R>
-__device__ __forceinline__ gemm_side side_of_group(gemm_side s, bool deep, int64_t group, int64_t first) {
-    const int64_t size = R == reads::f32 ? 4 : R == reads::fp8 ? 1 : 2;
-    int64_t block = qtensor_group_block(group, first, deep ? s.block_k : s.block_mn);
-    s.data = (const char *)s.data + first * (deep ? s.k_stride : s.mn_stride) * size;
-    if (s.scale_inv)
-        s.scale_inv =
-            scale_inv_view(s.scale_inv, s.mn_step, s.k_step, &s.tiles, deep ? 0 : block, deep ? block : 0);
-    return s;
-}
-
 /* Each thread computes one element of c. */
 template <reads A, reads B>
-__global__ void __launch_bounds__(GEMM_THREADS, 1) grouped_kernel(GRID_CONSTANT(grouped_job) j) {
+__global__ void __launch_bounds__(GEMM_THREADS, 1) exact_grouped_kernel(GRID_CONSTANT(grouped_job) j) {
     SHARED(value_of, float[2][FP8_CODES]);
     gemm_job w = j.product;
     make_values<A, B>(value_of, w);
@@ -243,15 +134,15 @@ __global__ void __launch_bounds__(GEMM_THREADS, 1) grouped_kernel(GRID_CONSTANT(
     float sum = 0;
     if (group == j.groups && w.c.accumulate) return;
     if (group < j.groups) {
-        w.a = side_of_group<A>(w.a, false, group, first);
-        w.b = side_of_group<B>(w.b, j.deep, group, group * j.each);
+        w.a = side_of_group(w.a, false, group, first);
+        w.b = side_of_group(w.b, j.deep, group, group * j.each);
         sum = scaled_sum<A, B>(w, r - first, n, value_of[0], value_of[1]);
     }
     store_result(w.c, r, n, sum);
 }
 
 template <reads A, reads B>
-__global__ void __launch_bounds__(GEMM_THREADS, 1) grouped_weight_kernel(GRID_CONSTANT(grouped_job) j) {
+__global__ void __launch_bounds__(GEMM_THREADS, 1) exact_weight_kernel(GRID_CONSTANT(grouped_job) j) {
     SHARED(value_of, float[2][FP8_CODES]);
     gemm_job w = j.product;
     make_values<A, B>(value_of, w);
@@ -259,63 +150,73 @@ __global__ void __launch_bounds__(GEMM_THREADS, 1) grouped_weight_kernel(GRID_CO
     if (i >= w.c.rows) return;
     int64_t group = i / j.each, first = first_of(j, group), rows = j.end[group] - first;
     if (rows <= 0) return;
-    w.a = side_of_group<A>(w.a, true, group, first);
-    w.b = side_of_group<B>(w.b, true, group, first);
+    w.a = side_of_group(w.a, true, group, first);
+    w.b = side_of_group(w.b, true, group, first);
     w.k = rows;
     float sum = scaled_sum<A, B>(w, i - group * j.each, n, value_of[0], value_of[1]);
     if (j.all) sum = sum * balance_of(j, group);
     store_result(w.c, i, n, sum);
 }
 
-extern "C" cudaError_t gemm_grouped_launch(const grouped_gemm_args *a, bool deep, cudaStream_t stream) {
-    grouped_job j = {};
-    j.product = {side_of(a->a), side_of(a->b), result_of(a->c, nullptr, a->accumulate), operand_k(a->a),
-                 a->spec.order};
-    j.end = (const int32_t *)a->end->data;
-    j.groups = a->end->columns;
-    j.each = deep ? j.product.k : a->c->columns;
-    j.deep = deep;
-    if (tensor_count(*a->c) == 0) return cudaSuccess;
-    unsigned blocks = blocks_for(tensor_count(*a->c));
-    WITH_READS(a->a->t.dtype, A,
-               WITH_READS(a->b->t.dtype, B, LAUNCH((grouped_kernel<A, B>), blocks, GEMM_THREADS, stream, j)));
-    return cudaGetLastError();
-}
-
-extern "C" cudaError_t gemm_grouped_weight_launch(const grouped_gemm_weight_args *a, cudaStream_t stream) {
-    grouped_job j = {};
-    j.product = {side_of(a->a), side_of(a->b), result_of(a->c, nullptr, true), operand_k(a->a),
-                 a->spec.order};
-    j.end = (const int32_t *)a->end->data;
-    j.groups = a->end->columns;
-    j.each = operand_mn(a->a);
-    if (a->all) {
-        j.all = (const int32_t *)a->all->data;
-        j.all_step = a->all->ld;
-        j.all_parts = a->all->rows;
-        j.all_groups = a->all->columns;
-        j.all_first = a->first;
-    }
+extern "C" cudaError_t gemm_exact_grouped_launch(const grouped_gemm_args *a, bool deep, cudaStream_t stream) {
+    grouped_job j = grouped_job_of(a, deep);
     if (tensor_count(*a->c) == 0) return cudaSuccess;
     unsigned blocks = blocks_for(tensor_count(*a->c));
     WITH_READS(
         a->a->t.dtype, A,
-        WITH_READS(a->b->t.dtype, B, LAUNCH((grouped_weight_kernel<A, B>), blocks, GEMM_THREADS, stream, j)));
+        WITH_READS(a->b->t.dtype, B, LAUNCH((exact_grouped_kernel<A, B>), blocks, GEMM_THREADS, stream, j)));
+    return cudaGetLastError();
+}
+
+extern "C" cudaError_t gemm_exact_weight_launch(const grouped_gemm_weight_args *a, cudaStream_t stream) {
+    grouped_job j = weight_job_of(a);
+    if (tensor_count(*a->c) == 0) return cudaSuccess;
+    unsigned blocks = blocks_for(tensor_count(*a->c));
+    WITH_READS(
+        a->a->t.dtype, A,
+        WITH_READS(a->b->t.dtype, B, LAUNCH((exact_weight_kernel<A, B>), blocks, GEMM_THREADS, stream, j)));
     return cudaGetLastError();
 }
 
 /* ---- kernels that complement cuBLASLt ---- */
 
-__global__ void __launch_bounds__(GEMM_THREADS) epilogue_kernel(const float *sum, gemm_result c) {
-    int64_t element = (int64_t)blockIdx.x * GEMM_THREADS + threadIdx.x;
-    int64_t i = element / c.columns, j = element - i * c.columns;
-    if (i < c.rows) store_result(c, i, j, sum[element]);
+__global__ void __launch_bounds__(GEMM_THREADS)
+    epilogue_kernel(const float *sum, int64_t sum_ld, gemm_factors f, gemm_result c) {
+    int64_t i = element_index() / c.columns, j = element_index() - i * c.columns;
+    if (i >= c.rows) return;
+    float x = f.a ? f.a[i * f.a_step] : 1.0f, y = f.b ? f.b[j * f.b_step] : 1.0f;
+    store_result(c, i, j, sum[i * sum_ld + j] * (x * y));
 }
 
-extern "C" cudaError_t gemm_epilogue_launch(const float *sum, const tensor *bias, const tensor *c,
-                                            bool accumulate, cudaStream_t stream) {
+extern "C" cudaError_t gemm_epilogue_launch(const float *sum, int64_t sum_ld, const gemm_factors *factors,
+                                            const tensor *bias, const tensor *c, bool accumulate,
+                                            cudaStream_t stream) {
     gemm_result result = result_of(c, bias, accumulate);
-    LAUNCH(epilogue_kernel, blocks_for(c->rows * c->columns), GEMM_THREADS, stream, sum, result);
+    gemm_factors f = *factors;
+    LAUNCH(epilogue_kernel, blocks_for(c->rows * c->columns), GEMM_THREADS, stream, sum, sum_ld, f, result);
+    return cudaGetLastError();
+}
+
+template <reads R>
+__global__ void __launch_bounds__(GEMM_THREADS)
+    widen_kernel(view from, ott_dtype format, view to, bool bf16) {
+    SHARED(value_of, float[FP8_CODES]);
+    if (R == reads::fp8) value_of[threadIdx.x] = narrow_from_fp8((uint8_t)threadIdx.x, format);
+    __syncthreads();
+    int64_t i = element_index() / from.columns, j = element_index() - i * from.columns;
+    if (i >= from.rows) return;
+    float x = load<R>(from.data, i * from.ld + j, value_of);
+    if (bf16)
+        store<OTT_BF16>(to, i, j, x);
+    else
+        store<OTT_F32>(to, i, j, x);
+}
+
+extern "C" cudaError_t gemm_widen_launch(const tensor *from, const tensor *to, cudaStream_t stream) {
+    view f = view_of(from), t = view_of(to);
+    WITH_READS(from->dtype, R,
+               LAUNCH(widen_kernel<R>, blocks_for(from->rows * from->columns), GEMM_THREADS, stream, f,
+                      from->dtype, t, to->dtype == OTT_BF16));
     return cudaGetLastError();
 }
 

@@ -1,9 +1,21 @@
 /* cuda/gemm/matmul: describes a product to cuBLASLt, asks for algorithms, and runs one. */
 #include "cuda/gemm/matmul.h"
 #include "fp8/scale_tiles.h"
+#include "tensor/gpus.h"
 
 const char *matmul_status(cublasStatus_t status) {
     return status == CUBLAS_STATUS_SUCCESS ? "ok" : cublasLtGetStatusName(status);
+}
+
+const char *matmul_scales_text(matmul_scales scales) {
+    static const char *const texts[] = {[SCALES_NONE] = "no scales",
+                                        [SCALES_ONE] = "no scales",
+                                        [SCALES_TENSOR] = "scales of tensors",
+                                        [SCALES_ROW] = "scales of rows",
+                                        [SCALES_BLOCK_2D] = "scales of 1x128 and 128x128 blocks",
+                                        [SCALES_BLOCK_1D] = "scales of 1x128 blocks",
+                                        [SCALES_MX] = "scales of 1x32 blocks"};
+    return texts[scales];
 }
 
 ott_dtype matmul_dtype(cudaDataType_t type) {
@@ -47,7 +59,8 @@ static int64_t band(const matmul_spec *spec) {
 int64_t matmul_scale_count(const matmul_spec *spec, bool of_b) {
     int64_t mn = of_b ? spec->n : spec->m;
     switch (spec->scales) {
-    case SCALES_NONE: return 0;
+    case SCALES_NONE:
+    case SCALES_ONE: return 0;
     case SCALES_TENSOR: return 1;
     case SCALES_ROW: return mn;
     case SCALES_BLOCK_2D: return of_b ? scale_blocks(mn) * band(spec) : scale_blocks(spec->k) * mn;
@@ -65,6 +78,7 @@ int64_t matmul_scale_index(const matmul_spec *spec, bool of_b, int64_t mn_index,
     int64_t mn = of_b ? spec->n : spec->m;
     switch (spec->scales) {
     case SCALES_NONE:
+    case SCALES_ONE:
     case SCALES_TENSOR: return 0;
     case SCALES_ROW: return mn_index;
     case SCALES_BLOCK_2D:
@@ -96,21 +110,22 @@ static int32_t scale_mode(matmul_scales scales, bool of_b) {
     case SCALES_BLOCK_1D: return CUBLASLT_MATMUL_MATRIX_SCALE_VEC128_32F;
     case SCALES_MX: return CUBLASLT_MATMUL_MATRIX_SCALE_VEC32_UE8M0;
     case SCALES_NONE:
+    case SCALES_ONE:
     case SCALES_TENSOR: break;
     }
     return CUBLASLT_MATMUL_MATRIX_SCALE_SCALAR_32F;
 }
 
-static cublasStatus_t set_pointers(matmul *p, const matmul_spec *spec, const matmul_data *data) {
-    if (spec->scales != SCALES_NONE) {
-        LT_TRY(SET(A_SCALE_POINTER, data->b_scale));
-        LT_TRY(SET(B_SCALE_POINTER, data->a_scale));
-    }
-    if (spec->amax) LT_TRY(SET(AMAX_D_POINTER, data->amax));
+static cublasStatus_t set_scales(matmul *p, const matmul_spec *spec, const void *a, const void *b) {
+    if (spec->scales == SCALES_NONE || spec->scales == SCALES_ONE) return CUBLAS_STATUS_SUCCESS;
+    LT_TRY(SET(A_SCALE_POINTER, b));
+    LT_TRY(SET(B_SCALE_POINTER, a));
     return CUBLAS_STATUS_SUCCESS;
 }
 
-static cublasStatus_t describe_product(matmul *p, const matmul_spec *spec, const matmul_data *data) {
+/* The scales' addresses are known when the product runs. Here they only show that there are scales. */
+static cublasStatus_t describe_product(matmul *p, const matmul_spec *spec) {
+    const void *scales = (const void *)(uintptr_t)GPU_ALIGNMENT;
     LT_TRY(cublasLtMatmulDescCreate(&p->operation, CUBLAS_COMPUTE_32F, CUDA_R_32F));
     cublasOperation_t a = spec->b_transposed ? CUBLAS_OP_N : CUBLAS_OP_T;
     cublasOperation_t b = spec->a_transposed ? CUBLAS_OP_T : CUBLAS_OP_N;
@@ -123,7 +138,7 @@ static cublasStatus_t describe_product(matmul *p, const matmul_spec *spec, const
         LT_TRY(SET(A_SCALE_MODE, a_mode));
         LT_TRY(SET(B_SCALE_MODE, b_mode));
     }
-    return set_pointers(p, spec, data);
+    return set_scales(p, spec, scales, scales);
 }
 
 /* Layout of a row-major [mn, k] matrix, or [k, mn] if transposed, as cuBLAS describes it. */
@@ -161,10 +176,9 @@ static cublasStatus_t find_algorithms(matmul *p, const matmul_spec *spec) {
     return status;
 }
 
-cublasStatus_t matmul_plan(matmul *p, cublasLtHandle_t handle, const matmul_spec *spec,
-                           const matmul_data *data) {
+cublasStatus_t matmul_plan(matmul *p, cublasLtHandle_t handle, const matmul_spec *spec) {
     *p = (matmul){.handle = handle};
-    LT_TRY(describe_product(p, spec, data));
+    LT_TRY(describe_product(p, spec));
     LT_TRY(layout(&p->a, spec->b, spec->n, spec->k, spec->b_transposed, spec->ldb));
     LT_TRY(layout(&p->b, spec->a, spec->m, spec->k, spec->a_transposed, spec->lda));
     LT_TRY(layout(&p->d, spec->d, spec->m, spec->n, false, spec->ldd));
@@ -174,7 +188,7 @@ cublasStatus_t matmul_plan(matmul *p, cublasLtHandle_t handle, const matmul_spec
 cublasStatus_t matmul_run(matmul *p, int candidate, const matmul_spec *spec, const matmul_data *data,
                           void *workspace, cudaStream_t stream) {
     float alpha = 1, beta = spec->accumulate;
-    LT_TRY(set_pointers(p, spec, data));
+    LT_TRY(set_scales(p, spec, data->a_scale, data->b_scale));
     return cublasLtMatmul(p->handle, p->operation, &alpha, data->b, p->a, data->a, p->b, &beta, data->d, p->d,
                           data->d, p->d, &p->candidate[candidate].algo, workspace, (size_t)spec->workspace,
                           stream);

@@ -17,6 +17,7 @@
    fp32 except for SCALES_MX. The arrays are 16-byte aligned. */
 typedef enum matmul_scales {
     SCALES_NONE,   /* operands in bf16, fp16 or fp32 */
+    SCALES_ONE,    /* FP8 operands without scales */
     SCALES_TENSOR, /* one scale for A, one for B */
     SCALES_ROW,    /* one scale per row: [M] for A, [N] for B */
     /* 1x128 blocks of A: [ceil(K/128)][M]; 128x128 blocks of B: [ceil(N/128)][ceil(K/128) rounded up to 4] */
@@ -34,17 +35,15 @@ typedef struct matmul_spec {
     matmul_scales scales;
     bool fast;         /* fast accumulation: all of K is summed in the tensor cores' own precision */
     bool accumulate;   /* add the product to D */
-    bool amax;         /* also compute the largest |D| */
     int alignment;     /* alignment of the addresses of A, B and D, in bytes; 0: 256 */
     int64_t workspace; /* bytes of workspace; its address is a multiple of 256 */
 } matmul_spec;
 
-/* Device memory of one call. Scales and amax may be NULL if the spec does not use them. */
+/* Device memory of one call. The scales are NULL for SCALES_NONE and SCALES_ONE. */
 typedef struct matmul_data {
     const void *a, *b;
     void *d;
     const void *a_scale, *b_scale;
-    float *amax;
 } matmul_data;
 
 enum { MATMUL_CANDIDATES = 8 };
@@ -61,6 +60,9 @@ typedef struct matmul {
 /* Returns "ok" or the name of the error. */
 const char *matmul_status(cublasStatus_t status);
 
+/* Returns "scales of rows" and the like, for messages. */
+const char *matmul_scales_text(matmul_scales scales);
+
 /* Converts between cuBLAS types and dtypes. */
 ott_dtype matmul_dtype(cudaDataType_t type);
 cudaDataType_t matmul_type(ott_dtype d);
@@ -75,10 +77,9 @@ int64_t matmul_mx_tiles(const matmul_spec *spec);
    Returns 0 for SCALES_MX. */
 int64_t matmul_scale_index(const matmul_spec *spec, bool of_b, int64_t mn_index, int64_t depth);
 
-/* Plans the product. The pointers in `data` may differ from the pointers in later calls of matmul_run.
-   Returns CUBLAS_STATUS_NOT_SUPPORTED if the library has no algorithm. Close the plan even after an error. */
-cublasStatus_t matmul_plan(matmul *p, cublasLtHandle_t handle, const matmul_spec *spec,
-                           const matmul_data *data);
+/* Plans the product. Returns CUBLAS_STATUS_NOT_SUPPORTED if the library has no algorithm. Close the plan even
+   after an error. */
+cublasStatus_t matmul_plan(matmul *p, cublasLtHandle_t handle, const matmul_spec *spec);
 /* Queues the product with algorithm `candidate`. */
 cublasStatus_t matmul_run(matmul *p, int candidate, const matmul_spec *spec, const matmul_data *data,
                           void *workspace, cudaStream_t stream);

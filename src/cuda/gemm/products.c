@@ -3,14 +3,6 @@
 #include "base/log.h"
 #include <string.h>
 
-struct cuda_product {
-    matmul_spec spec;
-    matmul plan;
-    bool refused; /* the library cannot compute this product */
-    bool checked;
-    cuda_product *next;
-};
-
 static ott_status check_cublas(cublasStatus_t status, const char *what) {
     if (status == CUBLAS_STATUS_SUCCESS) return OTT_OK;
     return status_fail(status == CUBLAS_STATUS_ALLOC_FAILED ? OTT_ERR_MEMORY : OTT_ERR_DEVICE,
@@ -22,48 +14,44 @@ static bool is_refusal(cublasStatus_t status) {
            status == CUBLAS_STATUS_ARCH_MISMATCH;
 }
 
-static void log_refusal(const exec *cx, const matmul_spec *s, cublasStatus_t status) {
-    log_warning(cx->log,
-                "cuBLASLt has no product %lld x %lld x %lld of %s and %s (%s): a slow kernel of Ottava "
-                "computes it",
+void products_log(const exec *cx, cuda_product *p, const char *instead) {
+    const matmul_spec *s = &p->spec;
+    if (p->logged) return;
+    p->logged = true;
+    log_warning(cx->log, "cuBLASLt has no product %lld x %lld x %lld of %s and %s to %s with %s (%s): %s",
                 (long long)s->m, (long long)s->n, (long long)s->k, dtype_name(matmul_dtype(s->a)),
-                dtype_name(matmul_dtype(s->b)), cublasLtGetStatusName(status));
+                dtype_name(matmul_dtype(s->b)), dtype_name(matmul_dtype(s->d)), matmul_scales_text(s->scales),
+                cublasLtGetStatusName(p->status), instead);
 }
 
-static ott_status plan_product(exec *cx, const matmul_spec *spec, const matmul_data *data,
-                               cuda_product **out) {
-    cuda_device *c = cuda_device_of(cx->device);
+static ott_status plan_product(cuda_device *c, const matmul_spec *spec, cuda_product **out) {
     cuda_product *p;
+    TRY(cuda_check(cudaSetDevice(c->index), c->name));
     TRY(c->library ? OTT_OK : check_cublas(cublasLtCreate(&c->library), "opening cuBLASLt"));
     TRY(mem_alloc(c->base.account, MEM_OTHER, sizeof(cuda_product), "a product's plan", &p));
     memcpy(&p->spec, spec, sizeof *spec);
     p->next = c->products;
     c->products = p;
-    cublasStatus_t status = matmul_plan(&p->plan, c->library, spec, data);
-    p->refused = is_refusal(status);
-    if (p->refused) log_refusal(cx, spec, status);
+    p->status = matmul_plan(&p->plan, c->library, spec);
+    p->refused = is_refusal(p->status);
     *out = p;
-    return p->refused ? OTT_OK : check_cublas(status, "planning a product");
+    return p->refused ? OTT_OK : check_cublas(p->status, "planning a product");
 }
 
-ott_status products_find(exec *cx, const matmul_spec *spec, const matmul_data *data, cuda_product **out) {
-    cuda_product *p = cuda_device_of(cx->device)->products;
+ott_status products_find(cuda_device *c, const matmul_spec *spec, cuda_product **out) {
+    cuda_product *p = c->products;
     while (p && memcmp(&p->spec, spec, sizeof *spec) != 0) p = p->next;
-    if (!p) TRY(plan_product(cx, spec, data, &p));
-    *out = p->refused ? NULL : p;
+    *out = p;
+    return p ? OTT_OK : plan_product(c, spec, out);
+}
+
+ott_status products_run(exec *cx, cuda_product *p, const matmul_data *data, void *workspace) {
+    for (; p->candidate < p->plan.candidates; p->candidate++) {
+        p->status = matmul_run(&p->plan, p->candidate, &p->spec, data, workspace, cuda_stream(cx));
+        if (!is_refusal(p->status)) return check_cublas(p->status, "a product");
+    }
+    p->failed = true;
     return OTT_OK;
-}
-
-ott_status products_run(exec *cx, cuda_product *p, const matmul_data *data, void *workspace, bool *ran) {
-    cublasStatus_t status = matmul_run(&p->plan, 0, &p->spec, data, workspace, cuda_stream(cx));
-    p->refused = is_refusal(status);
-    *ran = !p->refused;
-    if (p->refused) log_refusal(cx, &p->spec, status);
-    return p->refused ? OTT_OK : check_cublas(status, "a product");
-}
-
-bool *products_checked(cuda_product *p) {
-    return &p->checked;
 }
 
 void products_close(cuda_device *c) {

@@ -43,6 +43,10 @@ cudaError_t norm_backward_launch(const rmsnorm_backward_args *a, const quantize_
 cudaError_t norm_weight_gradient_launch(const tensor *dy, const tensor *h, const tensor *rstd,
                                         const tensor *dweight, cudaStream_t stream);
 
+/* ---- copy.cu ---- */
+struct device_piece; /* tensor/device.h */
+cudaError_t copy_launch(const struct device_piece *pieces, int64_t count, cudaStream_t stream);
+
 /* ---- layernorm.cu ---- */
 cudaError_t layernorm_forward_launch(const layernorm_forward_args *a, cudaStream_t stream);
 cudaError_t layernorm_backward_launch(const layernorm_backward_args *a, cudaStream_t stream);

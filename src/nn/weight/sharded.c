@@ -148,22 +148,36 @@ ott_status weight_part_open(exec *cx, weight_part *part, int uses) {
                      part->format, local->rows, local->columns, part->values, &part->full);
 }
 
-static ott_status fill_columnwise(exec *cx, const weight_part *part, void *from, int64_t first,
-                                  int64_t count) {
-    const qdata *d = &part->w->quantized.columnwise;
-    int64_t columns = part->p->local.columns;
-    if (!d->transposed) return device_copy(cx->device, (char *)d->data + first, from, count);
-    const tensor x = tensor_matrix(from, part->format, count / columns, columns);
-    const tensor all = tensor_matrix(d->data, part->format, columns, d->ld);
-    const tensor y = tensor_columns(all, first / columns, x.rows);
-    return op_transpose(cx, &(transpose_args){.x = &x, .y = &y});
+static ott_status fill_in_order(exec *cx, void *to, int64_t element_bytes, const weight_shard *shards,
+                                int count) {
+    device_piece pieces[WEIGHT_SHARDS];
+    for (int i = 0; i < count; i++)
+        pieces[i] = (device_piece){.to = (char *)to + shards[i].first * element_bytes,
+                                   .from = shards[i].data,
+                                   .bytes = shards[i].count * element_bytes};
+    return device_copy_many(cx->device, pieces, count);
 }
 
-ott_status weight_part_fill(exec *cx, const weight_part *part, void *from, int64_t first, int64_t count) {
+static ott_status fill_transposed(exec *cx, const weight_part *part, const weight_shard *shards, int count) {
+    const qdata *d = &part->w->quantized.columnwise;
+    int64_t columns = part->p->local.columns;
+    const tensor all = tensor_matrix(d->data, part->format, columns, d->ld);
+    for (int i = 0; i < count; i++) {
+        const tensor x = tensor_matrix(shards[i].data, part->format, shards[i].count / columns, columns);
+        const tensor y = tensor_columns(all, shards[i].first / columns, x.rows);
+        TRY(op_transpose(cx, &(transpose_args){.x = &x, .y = &y}));
+    }
+    return OTT_OK;
+}
+
+ott_status weight_part_fill(exec *cx, const weight_part *part, const weight_shard *shards, int count) {
     int64_t size = dtype_bytes(part->format);
-    char *to = part->values ? part->values->data : part->rowwise.data;
-    if (to) TRY(device_copy(cx->device, to + first * size, from, count * size));
-    return part->columnwise.data ? fill_columnwise(cx, part, from, first, count) : OTT_OK;
+    void *to = part->values ? part->values->data : part->rowwise.data;
+    if (to) TRY(fill_in_order(cx, to, size, shards, count));
+    if (!part->columnwise.data) return OTT_OK;
+    const qdata *d = &part->w->quantized.columnwise;
+    return d->transposed ? fill_transposed(cx, part, shards, count)
+                         : fill_in_order(cx, d->data, 1, shards, count);
 }
 
 /* Casts a gathered master to FP8 codes. */

@@ -39,11 +39,17 @@ int weight_list_parts(weight_source *w, bool masters, weight_part parts[WEIGHT_P
 
 /* Writes this rank's elements of a part to `to`, in the part's format. */
 ott_status weight_part_pack(exec *cx, const weight_part *part, void *to);
-/* Order of calls for a received part: weight_part_open, weight_part_fill for each rank's elements
-   [first, first + count), weight_part_finish. weight_part_drop sets the pointers to the values to NULL. The
+/* The elements [first, first + count) of a part, as a rank has sent them. */
+typedef struct weight_shard {
+    void *data;
+    int64_t first, count;
+} weight_shard;
+enum { WEIGHT_SHARDS = 64 }; /* most shards that weight_part_fill takes at once */
+/* Order of calls for a received part: weight_part_open, weight_part_fill for the shards of all ranks,
+   weight_part_finish. weight_part_drop sets the pointers to the values to NULL. The
    caller then closes the part's buffers. uses: the uses that are gathered. */
 ott_status weight_part_open(exec *cx, weight_part *part, int uses);
-ott_status weight_part_fill(exec *cx, const weight_part *part, void *from, int64_t first, int64_t count);
+ott_status weight_part_fill(exec *cx, const weight_part *part, const weight_shard *shards, int count);
 ott_status weight_part_finish(exec *cx, weight_part *part, int uses);
 void weight_part_drop(const weight_part *part);
 
