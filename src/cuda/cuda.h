@@ -36,9 +36,6 @@ typedef struct cuda_device {
     char about[512];             /* name, driver and libraries */
     /* the watchdog of this device's NCCL groups (cuda/nccl/group.h); NULL before the first group */
     struct nccl_watchdog *watchdog;
-    /* FLOP of all recorded attention that only the exact kernels compute, on CUDA cores. Recording a plan again
-       counts again. */
-    double slow_attention_flop;
 } cuda_device;
 
 static inline cuda_device *cuda_device_of(const device *d) {

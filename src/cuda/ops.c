@@ -18,7 +18,12 @@ static int64_t workspace(const device *d, enum op_index op, const void *args) {
 }
 
 static op_slowness slowness(const device *d, enum op_index op, const void *args) {
-    return op == OP_INDEX_gemm ? cuda_gemm_slowness(d, args) : (op_slowness){0};
+    switch (op) {
+    case OP_INDEX_gemm: return cuda_gemm_slowness(d, args);
+    case OP_INDEX_attention_forward:
+    case OP_INDEX_attention_backward: return cuda_attention_slowness(d, op, args);
+    default: return (op_slowness){0};
+    }
 }
 
 const op_table cuda_ops = {

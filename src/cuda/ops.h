@@ -16,6 +16,7 @@ int64_t cuda_gemm_workspace(const device *d, const gemm_args *g);
 op_slowness cuda_gemm_slowness(const device *d, const gemm_args *g);
 int64_t cuda_attention_forward_workspace(const device *d, const attention_forward_args *a);
 int64_t cuda_attention_backward_workspace(const device *d, const attention_backward_args *a);
+op_slowness cuda_attention_slowness(const device *d, enum op_index op, const void *args);
 
 extern const op_table cuda_ops;
 

@@ -82,8 +82,9 @@ static int64_t gpu_workspace(const device *d, enum op_index op, const void *args
     int64_t heads = a->lse->rows, kv_heads = a->k->columns / a->head_dim;
     if (documents > 1 && documents * length != a->q->rows) return linear;
     if (documents <= 1) documents = 1, length = a->q->rows;
-    int64_t runs = attention_square_heads(documents, heads, kv_heads, length, ATTENTION_SQUARES_MOST);
-    return runs > 0 ? runs * attention_square_bytes(documents, heads, kv_heads, length) : linear;
+    int64_t count = attention_square_heads(documents, heads, kv_heads, length, ATTENTION_SQUARES_MOST);
+    int64_t keys = 4 * a->q->rows * a->head_dim * (heads / kv_heads); /* gradients of its query heads */
+    return count > 0 ? count * (attention_square_bytes(documents, heads, kv_heads, length) + keys) : linear;
 }
 
 /* Sets the peaks, the capabilities and the device of a GPU. */

@@ -1,5 +1,6 @@
 /* tests/cuda/emulate_mma: the functions of cuda/mma.h on the emulated GPU. mma_add adds its terms in order, by
-   fmaf. An asynchronous copy is made when its thread waits for it, so a missing wait gives wrong results. */
+   fmaf. A thread's asynchronous copies are made in turns: one at once, the next when its thread waits for it. So
+   a missing wait gives wrong results, and a buffer that others still read is overwritten. */
 #ifndef EMULATE_MMA_H
 #define EMULATE_MMA_H
 
@@ -19,13 +20,14 @@ struct async_copy {
 struct async_copies {
     async_copy of[copies_most];
     int count, group;
+    bool waits;     /* the last copy waits */
     uint64_t block; /* the block that the thread belongs to */
 };
 inline async_copies all_copies[block_limit];
 
 UNSEEN inline async_copies &my_copies() {
     async_copies &c = all_copies[current];
-    if (c.block != blocks) c = {{}, 0, 0, blocks};
+    if (c.block != blocks) c = {{}, 0, 0, false, blocks};
     return c;
 }
 
@@ -43,13 +45,23 @@ UNSEEN inline void end_group() {
     my_copies().group++;
 }
 
-UNSEEN inline void add_copy(void *to, const void *from) {
+/* Returns true if the copy must be made at once. */
+UNSEEN inline bool add_copy(void *to, const void *from) {
     async_copies &c = my_copies();
     if (c.count == copies_most || (uintptr_t)to % 16 || (uintptr_t)from % 16) {
         fprintf(stderr, "emulated copy: %d copies in flight, addresses %p and %p\n", c.count, to, from);
         abort();
     }
-    c.of[c.count++] = {to, from, c.group};
+    c.waits = !c.waits;
+    if (c.waits) c.of[c.count++] = {to, from, c.group};
+    return !c.waits;
+}
+
+inline void make_copy(void *to, const void *from) {
+    if (from)
+        memcpy(to, from, 16);
+    else
+        memset(to, 0, 16);
 }
 
 template <ott_dtype D> inline float half_of(uint32_t word, int high) {
@@ -105,19 +117,14 @@ static inline void mma_load_transposed(uint32_t (&out)[4], const void *row) {
 }
 
 static inline void copy_async(void *to, const void *from, bool valid) {
-    emulate::add_copy(to, valid ? from : nullptr);
+    if (emulate::add_copy(to, valid ? from : nullptr)) emulate::make_copy(to, valid ? from : nullptr);
 }
 static inline void copy_async_commit() {
     emulate::end_group();
 }
 template <int Left> static inline void copy_async_wait() {
     emulate::async_copy copy;
-    while (emulate::take_copy(Left, copy)) {
-        if (copy.from)
-            memcpy(copy.to, copy.from, 16);
-        else
-            memset(copy.to, 0, 16);
-    }
+    while (emulate::take_copy(Left, copy)) emulate::make_copy(copy.to, copy.from);
 }
 
 #endif

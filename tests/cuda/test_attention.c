@@ -145,19 +145,24 @@ static int64_t longest_of(const problem *p) {
     return p->sequences > 1 ? TOKENS / p->sequences : p->packed ? 41 : 0;
 }
 
-static ott_status run_forward(bench *b, const problem *p) {
+static attention_forward_args forward_of(bench *b, const problem *p) {
     tensor *t = b->parts;
-    return op_attention_forward(&b->cx, &(attention_forward_args){.q = &t[Q],
-                                                                  .k = &t[K],
-                                                                  .v = &t[V],
-                                                                  .cu_seqlens = &b->starts,
-                                                                  .o = &t[O],
-                                                                  .lse = &b->lse,
-                                                                  .head_dim = p->head_dim,
-                                                                  .window = p->window,
-                                                                  .longest = longest_of(p),
-                                                                  .softmax_scale = scale_of(p),
-                                                                  .softcap = p->softcap});
+    return (attention_forward_args){.q = &t[Q],
+                                    .k = &t[K],
+                                    .v = &t[V],
+                                    .cu_seqlens = &b->starts,
+                                    .o = &t[O],
+                                    .lse = &b->lse,
+                                    .head_dim = p->head_dim,
+                                    .window = p->window,
+                                    .longest = longest_of(p),
+                                    .softmax_scale = scale_of(p),
+                                    .softcap = p->softcap};
+}
+
+static ott_status run_forward(bench *b, const problem *p) {
+    attention_forward_args args = forward_of(b, p);
+    return op_attention_forward(&b->cx, &args);
 }
 
 static ott_status run_backward(bench *b, const problem *p) {
@@ -443,6 +448,22 @@ static void test_a_token_with_a_cache(void **state) {
     }
 }
 
+/* Only what no kernel computes on tensor cores is slow, unless the user asks for the exact kernels. */
+static void test_slow_attention_is_reported(void **state) {
+    (void)state;
+    for (int i = 0; i < 3; i++) {
+        bench b;
+        problem p = grouped;
+        p.head_dim = i == 0 ? 8 : 12;
+        attention_shim_version = 0;
+        (i == 2 ? open_own : open_bench)(&b, &p);
+        attention_forward_args args = forward_of(&b, &p);
+        op_slowness slow = b.gpu->ops->slowness(b.gpu, OP_INDEX_attention_forward, &args);
+        assert_true(i == 1 ? slow.what && slow.times > 100 : !slow.what);
+        close_bench(&b);
+    }
+}
+
 static void test_an_environment_variable_says_who(void **state) {
     (void)state;
     device *gpu;
@@ -465,6 +486,7 @@ int main(int count, char **arguments) {
         cmocka_unit_test_setup_teardown(test_tensor_cores_repeat, open_account, close_account),
         cmocka_unit_test_setup_teardown(test_each_gpu_has_a_way, open_account, close_account),
         cmocka_unit_test_setup_teardown(test_a_token_with_a_cache, open_account, close_account),
+        cmocka_unit_test_setup_teardown(test_slow_attention_is_reported, open_account, close_account),
         cmocka_unit_test_setup_teardown(test_an_environment_variable_says_who, open_account, close_account),
     };
     unsetenv("OTTAVA_CUDA_ATTENTION");

@@ -435,7 +435,9 @@ static void check_batch(const rig *r, const batch *b) {
     assert_true(documents == (places < tokens ? places : tokens));
     assert_int_equal(start[0], 0);
     assert_int_equal(start[documents], tokens);
-    for (int64_t i = 0; i < documents; i++) assert_true(start[i] <= start[i + 1]);
+    assert_int_equal(b->at.longest, b->length);
+    for (int64_t i = 0; i < documents; i++)
+        assert_true(start[i] <= start[i + 1] && start[i + 1] - start[i] <= b->at.longest);
     for (int i = 0; i < 5; i++)
         assert_int_equal((uintptr_t)parts[i]->data % (uintptr_t)r->device->can->alignment, 0);
     free(start);

@@ -49,33 +49,32 @@ static bool uses_flash(const cuda_device *c, const attention_call *call) {
     return aligned && !c->own_attention;
 }
 
-/* Counts the FLOP of calls that the exact kernels will compute, for cuda_device.slow_attention_flop. */
-static void count_slow(cuda_device *c, const attention_call *call) {
-    double rows = (double)call->tensors[ATTENTION_Q]->rows, keys = rows / 2 + (double)call->past;
-    if (call->window > 0 && keys > (double)call->window) keys = (double)call->window;
-    double products = call->backward ? 5 : 2, columns = (double)call->tensors[ATTENTION_Q]->columns;
-    if (!c->own_attention) c->slow_attention_flop += products * 2 * rows * keys * columns;
-}
-
 int64_t cuda_attention_forward_workspace(const device *d, const attention_forward_args *a) {
-    cuda_device *c = cuda_device_of(d);
     attention_call call = forward_call(a);
     bool refused;
-    if (decode_supports(a)) return decode_workspace(a);
-    int64_t bytes = attention_plans_workspace(c, &call, &refused);
-    if (refused && !uses_flash(c, &call)) count_slow(c, &call);
-    return bytes;
+    return decode_supports(a) ? decode_workspace(a)
+                              : attention_plans_workspace(cuda_device_of(d), &call, &refused);
 }
 
 /* Returns the larger of cuDNN's workspace and that of Ottava's kernels, because the tensors' alignment
    decides at run time which of them runs. */
 int64_t cuda_attention_backward_workspace(const device *d, const attention_backward_args *a) {
-    cuda_device *c = cuda_device_of(d);
     attention_call call = backward_call(a);
     bool refused;
-    int64_t own = attention_backward_workspace(a), by_plan = attention_plans_workspace(c, &call, &refused);
-    if (refused && !uses_flash(c, &call)) count_slow(c, &call);
+    int64_t own = attention_backward_workspace(a),
+            by_plan = attention_plans_workspace(cuda_device_of(d), &call, &refused);
     return own > by_plan ? own : by_plan;
+}
+
+/* The exact kernels reach a 300th of the peak of 16-bit products (docs/explanation/estimates.md). They are not
+   slow for fp32, which tensor cores do not multiply, nor if the user asks for them. */
+op_slowness cuda_attention_slowness(const device *d, enum op_index op, const void *args) {
+    cuda_device *c = cuda_device_of(d);
+    attention_call call = op == OP_INDEX_attention_forward ? forward_call(args) : backward_call(args);
+    bool refused, is_fp32 = call.tensors[ATTENTION_Q]->dtype == OTT_F32;
+    attention_plans_workspace(c, &call, &refused);
+    if (!refused || is_fp32 || c->own_attention || uses_flash(c, &call)) return (op_slowness){0};
+    return (op_slowness){300, "Ottava's kernels without tensor cores compute some"};
 }
 
 ott_status cuda_attention_forward(exec *cx, const attention_forward_args *a) {

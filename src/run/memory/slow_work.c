@@ -1,6 +1,10 @@
 /* run/memory/slow_work: adds up FLOP at the device's peak, times the backend's estimate of its slowness. */
 #include "run/memory/slow_work.h"
 
+static double length_of(int64_t longest, int64_t rows) {
+    return (double)(longest > 0 && longest < rows ? longest : rows);
+}
+
 /* FLOP of a call: products of matrices, and causal attention over full sequences. 0: another op. */
 static double flops_of(enum op_index op, const void *args, ott_dtype *format, slow_kind *kind) {
     const gemm_args *g = args;
@@ -13,10 +17,10 @@ static double flops_of(enum op_index op, const void *args, ott_dtype *format, sl
         return 2.0 * (double)g->c->rows * (double)g->c->columns * (double)operand_k(g->a);
     case OP_INDEX_attention_forward:
         *format = f->q->dtype;
-        return 2.0 * (double)f->q->rows * (double)f->q->rows * (double)f->q->columns;
+        return 2.0 * (double)f->q->rows * length_of(f->longest, f->q->rows) * (double)f->q->columns;
     case OP_INDEX_attention_backward:
         *format = b->q->dtype;
-        return 5.0 * (double)b->q->rows * (double)b->q->rows * (double)b->q->columns;
+        return 5.0 * (double)b->q->rows * length_of(b->longest, b->q->rows) * (double)b->q->columns;
     default: return 0;
     }
 }
