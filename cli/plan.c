@@ -59,7 +59,7 @@ int verb_plan(int argc, char **argv) {
     plan_options *o = &r.options;
     plan_options_init(o);
     const option options[] = {
-        {"--device", "cpu|a100|h100|h100-500w|h200|b200", OPTION_TEXT, &o->device,
+        {"--device", "cpu|a100|l40s|rtx-4090|rtx-5090|h100|h100-500w|h200|b200", OPTION_TEXT, &o->device,
          "cpu: this machine, measured; others: data-sheet values (cpu)"},
         {"--rates", "KEY=N,...", OPTION_TEXT, &o->rates,
          "replace values of the device: bf16_tflops, fp8_tflops, memory_gbs, link_gbs, gib, ..."},
