@@ -101,6 +101,7 @@ static void lay_out_as_gpu(machine *m, const gpu *g, device *cpu) {
     m->rate.grouped = fmin(GROUPED * m->rate.issue, GROUPED_MOST * g->bf16);
     m->rate.flash_attention = FLASH_ATTENTION * g->bf16;
     m->rate.orders_packed = gpu_orders_packed_attention(g->capability);
+    m->rate.adds_row_pass = !gpu_multiplies_row_scales(g->capability);
     gpu_fill_capabilities(g->capability, m->name, false, &m->can);
     if (!machine_has_fp8(m)) {
         static const char reason[] = "its tensor cores do not support FP8";
@@ -226,7 +227,8 @@ static double product_seconds(const machine *m, const work *w) {
         double waves = ceil(tiles(w->m) * tiles(w->n) / r->cores);
         flops = waves * r->cores * 2.0 * TILE * TILE * (double)(w->k + TILE_START);
     }
-    return fmax(flops / rate, w->bytes / r->bandwidth);
+    double second = r->adds_row_pass ? w->row_sums / r->bandwidth : 0;
+    return fmax(flops / rate, w->bytes / r->bandwidth) + second;
 }
 
 /* FLOP/s of an operation other than a GEMM. */

@@ -25,6 +25,7 @@ typedef struct machine_rates {
        GEMMs on tensor cores; instructions/s of all threads. */
     double flash_attention, own_attention, grouped, issue;
     bool orders_packed; /* gpu_orders_packed_attention */
+    bool adds_row_pass; /* products with scales of rows have a second kernel */
 } machine_rates;
 
 typedef struct machine {

@@ -126,6 +126,7 @@ static void count_product(const gemm_args *a, work *w) {
     w->n = operand_mn(a->b);
     w->k = operand_k(a->a);
     w->flops = 2.0 * (double)w->m * (double)w->n * (double)w->k;
+    if (a->a->scale_inv && a->a->grain == GRANULARITY_ROW) w->row_sums = 8.0 * (double)w->m * (double)w->n;
 }
 
 /* Counts a grouped GEMM: each row is multiplied by one expert's matrix. */

@@ -23,6 +23,7 @@ typedef struct work {
     double bytes;              /* bytes read and written; a second read counts again */
     double from_host, to_host; /* part of bytes in mapped host memory (device_allocate_mapped) */
     int64_t m, n, k;           /* sizes of a GEMM (work_of_product) */
+    double row_sums;           /* bytes of fp32 sums, if another kernel multiplies them by scales of rows */
     work_attention attention;  /* of an attention op */
     double instructions;       /* of all threads of a GPU; 0: memory takes longer */
     double updated;            /* part of bytes, in device memory, that moves while these instructions run */

@@ -30,6 +30,10 @@ bool gpu_orders_packed_attention(int capability) {
     return capability / 10 == HOPPER / 10 || capability / 10 == BLACKWELL / 10;
 }
 
+bool gpu_multiplies_row_scales(int capability) {
+    return capability == HOPPER;
+}
+
 double gpu_flops_per_instruction(int capability) {
     return capability == AMPERE ? 1 : 2;
 }

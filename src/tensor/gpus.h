@@ -28,6 +28,8 @@ double gpu_peak(const char *name, ott_dtype format);
 /* True if cuDNN 9.25 or later has a backward of attention with its sums in a fixed order for packed
    documents. For sequences of equal length it has one on every GPU. */
 bool gpu_orders_packed_attention(int capability);
+/* True if cuBLASLt multiplies FP8 by scales of rows. On other GPUs a kernel multiplies the sums by them. */
+bool gpu_multiplies_row_scales(int capability);
 /* FLOP of the fp32 peak per instruction that a multiprocessor can issue. It issues 128 a cycle, for 64 or 128
    multiply-adds. */
 double gpu_flops_per_instruction(int capability);

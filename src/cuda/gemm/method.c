@@ -50,7 +50,7 @@ static bool choose_scales(int capability, const gemm_args *g, matmul_scales *out
     bool hopper = capability == HOPPER;
     if (a == GRANULARITY_TENSOR && b == GRANULARITY_TENSOR)
         *out = SCALES_TENSOR;
-    else if (a == GRANULARITY_ROW && b == GRANULARITY_ROW && hopper)
+    else if (a == GRANULARITY_ROW && b == GRANULARITY_ROW && gpu_multiplies_row_scales(capability))
         *out = SCALES_ROW;
     else if (a == GRANULARITY_1X128 && b == GRANULARITY_1X128 && hopper)
         *out = SCALES_BLOCK_1D;
