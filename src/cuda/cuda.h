@@ -25,11 +25,13 @@ typedef struct cuda_device {
     pthread_mutex_t lock;
     cuda_block *blocks; /* allocated device memory, which `taken` counts, and mapped host memory */
     mem_stats taken;
-    bool own_products;           /* use no cuBLASLt (OTTAVA_CUDA_GEMM=own) */
-    bool own_attention;          /* use no cuDNN (OTTAVA_CUDA_ATTENTION=own) */
-    bool is_capturing;           /* a CUDA graph is being captured: queued work does not run */
-    cublasLtHandle_t library;    /* cuBLASLt's handle; NULL until the first product */
-    cuda_product *products;      /* cached plans of products (cuda/gemm/products.h) */
+    bool own_products;        /* use no cuBLASLt (OTTAVA_CUDA_GEMM=own) */
+    bool own_attention;       /* use no cuDNN (OTTAVA_CUDA_ATTENTION=own) */
+    bool is_capturing;        /* a CUDA graph is being captured: queued work does not run */
+    cublasLtHandle_t library; /* cuBLASLt's handle; NULL until the first product */
+    cuda_product *products;   /* cached plans of products (cuda/gemm/products.h) */
+    uint64_t
+        own_checked[256]; /* a bit for each kind of product that Ottava's kernel has computed correctly */
     attention_plans *attentions; /* cached cuDNN plans; NULL before the first */
     char name[320];              /* "cuda:0 NVIDIA H200" */
     char libraries[64];          /* library names and versions */

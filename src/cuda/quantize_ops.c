@@ -56,10 +56,6 @@ ott_status cuda_dequantize(exec *cx, const dequantize_args *a) {
     return cuda_check(dequantize_launch(&use, a->y, cuda_stream(cx)), "dequantize");
 }
 
-ott_status cuda_transpose(exec *cx, const transpose_args *a) {
-    return cuda_check(transpose_launch(a->x, a->y, cuda_stream(cx)), "transpose");
-}
-
 /* Measures the rowwise copy, then the columnwise copy. Both launches use the same workspace. */
 ott_status cuda_quantize_statistics(exec *cx, const quantize_statistics_args *a) {
     const cast_spec *specs[] = {&a->q->spec.rowwise, &a->q->spec.columnwise};

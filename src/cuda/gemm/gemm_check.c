@@ -148,16 +148,16 @@ static energy compare_samples(const gemm_check *check, const gemm_args *g, const
 }
 
 static ott_status fail_product(const gemm_args *g, const energy *e) {
-    return status_fail(
-        OTT_ERR_DEVICE,
-        "cuBLASLt %zu's product %lld x %lld x %lld of %s and %s (scales: %s and %s) to %s%s is wrong on this "
-        "GPU: its error has %.2g times the energy of the result, at most %.2g allowed; "
-        "OTTAVA_CUDA_GEMM=own computes all products by Ottava's slow kernel",
-        cublasLtGetVersion(), (long long)g->c->rows, (long long)g->c->columns, (long long)operand_k(g->a),
-        dtype_name(g->a->t.dtype), dtype_name(g->b->t.dtype),
-        g->a->scale_inv ? granularity_name(g->a->grain) : "none",
-        g->b->scale_inv ? granularity_name(g->b->grain) : "none", dtype_name(g->c->dtype),
-        g->accumulate ? ", accumulated," : "", e->noise / e->signal, NOISE_MAX);
+    return status_fail(OTT_ERR_DEVICE,
+                       "with cuBLASLt %zu, the product %lld x %lld x %lld of %s and %s (scales: %s and %s) "
+                       "to %s%s is wrong on this "
+                       "GPU: its error has %.2g times the energy of the result, at most %.2g allowed; "
+                       "OTTAVA_CUDA_GEMM=own computes all products by Ottava's exact kernel, slowly",
+                       cublasLtGetVersion(), (long long)g->c->rows, (long long)g->c->columns,
+                       (long long)operand_k(g->a), dtype_name(g->a->t.dtype), dtype_name(g->b->t.dtype),
+                       g->a->scale_inv ? granularity_name(g->a->grain) : "none",
+                       g->b->scale_inv ? granularity_name(g->b->grain) : "none", dtype_name(g->c->dtype),
+                       g->accumulate ? ", accumulated," : "", e->noise / e->signal, NOISE_MAX);
 }
 
 ott_status gemm_check_begin(gemm_check *check, exec *cx, const gemm_args *g) {

@@ -2,6 +2,7 @@
    suffices if each scale group is inside one tile, or scaling is delayed. Otherwise groups of full rows, full
    columns or the full tensor need two passes. */
 #include "cuda/kernels/tile.h"
+#include "cuda/list.h"
 
 template <ott_dtype D> struct memory_source {
     static constexpr ott_dtype dtype = D;
@@ -197,9 +198,12 @@ struct transpose_job {
 };
 
 /* Reads x and writes y once. */
-__global__ void __launch_bounds__(TILE_THREADS) transpose_kernel(transpose_job j) {
+__global__ void __launch_bounds__(TILE_THREADS)
+    transpose_kernel(GRID_CONSTANT(job_list<transpose_job>) list) {
     SHARED(tile, transposed_tile);
-    tile_place p = tile_place_of(j.columns);
+    list_place place = list_place_of(list);
+    const transpose_job &j = list.job[place.job];
+    tile_place p = tile_place_of(place.block, j.columns);
     int64_t column = p.first_column + p.column, count = j.columns - column;
     bool vectorized = count >= 8 && ((uintptr_t)j.x | (uintptr_t)j.ld) % 8 == 0;
     own_codes codes;
@@ -219,9 +223,12 @@ __global__ void __launch_bounds__(TILE_THREADS) transpose_kernel(transpose_job j
     store_transposed(j.y, tile, p, j.rows, j.columns);
 }
 
-extern "C" cudaError_t transpose_launch(const tensor *x, const tensor *y, cudaStream_t stream) {
-    transpose_job j = {
-        (const uint8_t *)x->data, x->rows, x->columns, x->ld, {(uint8_t *)y->data, y->ld, true}};
-    LAUNCH_BLOCKS(transpose_kernel, tile_blocks(x->rows, x->columns), TILE_THREADS, stream, j);
-    return cudaGetLastError();
+static int64_t fill_transpose(const transpose_args &a, transpose_job &j) {
+    const tensor *x = a.x, *y = a.y;
+    j = {(const uint8_t *)x->data, x->rows, x->columns, x->ld, {(uint8_t *)y->data, y->ld, true}};
+    return tile_blocks(x->rows, x->columns);
+}
+
+extern "C" cudaError_t transpose_launch(const transpose_args *items, int64_t count, cudaStream_t stream) {
+    return list_launch<transpose_kernel>(TILE_THREADS, fill_transpose, items, count, stream);
 }

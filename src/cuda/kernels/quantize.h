@@ -97,7 +97,6 @@ cudaError_t quantize_groups_launch(const tensor *x, const tensor *end, int64_t g
 cudaError_t quantize_scales(const quantize_use *use, cudaStream_t stream);
 /* y = code * scale_inv. Reads the first copy of the codes. */
 cudaError_t dequantize_launch(const quantize_use *use, const tensor *y, cudaStream_t stream);
-cudaError_t transpose_launch(const tensor *x, const tensor *y, cudaStream_t stream);
 
 /* ---- statistics.cu ---- */
 

@@ -162,12 +162,14 @@ static ott_status fill_transposed(exec *cx, const weight_part *part, const weigh
     const qdata *d = &part->w->quantized.columnwise;
     int64_t columns = part->p->local.columns;
     const tensor all = tensor_matrix(d->data, part->format, columns, d->ld);
+    tensor x[WEIGHT_SHARDS], y[WEIGHT_SHARDS];
+    transpose_args calls[WEIGHT_SHARDS];
     for (int i = 0; i < count; i++) {
-        const tensor x = tensor_matrix(shards[i].data, part->format, shards[i].count / columns, columns);
-        const tensor y = tensor_columns(all, shards[i].first / columns, x.rows);
-        TRY(op_transpose(cx, &(transpose_args){.x = &x, .y = &y}));
+        x[i] = tensor_matrix(shards[i].data, part->format, shards[i].count / columns, columns);
+        y[i] = tensor_columns(all, shards[i].first / columns, x[i].rows);
+        calls[i] = (transpose_args){.x = &x[i], .y = &y[i]};
     }
-    return OTT_OK;
+    return op_transpose_many(cx, calls, count);
 }
 
 ott_status weight_part_fill(exec *cx, const weight_part *part, const weight_shard *shards, int count) {
