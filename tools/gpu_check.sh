@@ -245,7 +245,8 @@ losses() {
     shift 2
     rm -rf "$folder"
     ours ${launch:-} "$program" train --data.format=synthetic --model.dim=64 --model.n_layers=2 \
-        --model.n_heads=2 --model.vocab_size=256 --model.ffn_hidden_dim=192 --train.seq_len=64 --train.batch_size=2 \
+        --model.n_heads=2 --model.vocab_size=256 --model.ffn_hidden_dim=192 --train.seq_len=64 \
+        --train.batch_size=2 \
         --train.max_steps=$parity_steps --scheduler.warmup_steps=1 --run.dir="$folder" \
         --train.device="$device" "$@" >&2 &&
         grep -o '"loss":[-+.0-9e]*' "$folder/metrics.jsonl" | cut -d : -f 2

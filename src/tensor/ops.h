@@ -76,7 +76,8 @@ typedef struct op_table {
     /* Returns the bytes of device memory that the op needs while it runs (exec.workspace). They depend only
        on shapes and scalars. The workspace's contents do not survive the op. NULL: no op needs workspace. */
     int64_t (*workspace)(const device *d, enum op_index op, const void *args);
-    /* Estimates how much slower a call is than on GPUs and libraries that compute it best. NULL: not at all. */
+    /* Estimates how much slower a call is than on the GPUs and libraries that compute it best. NULL: not at
+       all. */
     op_slowness (*slowness)(const device *d, enum op_index op, const void *args);
     /* Implements op_packed_count; NULL: the number of b's elements. */
     int64_t (*packed_count)(const device *d, const operand *b);

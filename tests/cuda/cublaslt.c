@@ -205,7 +205,7 @@ static bool supported(const operation *o, const layout *a, const layout *b, cons
     return scales_fit(o, a, b);
 }
 
-/* True if the test wants this product to be refused. */
+/* True if the test asks for a refusal of this product. */
 static bool is_planted(const operation *o, const layout *a, const layout *d) {
     return (cublaslt_refuses & CUBLASLT_REFUSES_ALL) ||
            ((cublaslt_refuses & CUBLASLT_REFUSES_16_BIT) && d->type != CUDA_R_32F) ||

@@ -1,5 +1,5 @@
-/* tests/cuda/emulate_mma: the functions of cuda/mma.h on the emulated GPU. mma_add adds its terms in order, by
-   fmaf. A thread's asynchronous copies are made in turns: one at once, the next when its thread waits for it. So
+/* tests/cuda/emulate_mma: the functions of cuda/mma.h on the emulated GPU. mma_add adds its terms in order,
+   by fmaf. A thread makes every second asynchronous copy at once, and the others when it waits for them. So
    a missing wait gives wrong results, and a buffer that others still read is overwritten. */
 #ifndef EMULATE_MMA_H
 #define EMULATE_MMA_H

@@ -45,8 +45,8 @@ expect "a recipe that the GPU lacks is skipped" holds \
     '^step_8b_rowwise +skipped .*: this GPU has no rowwise$' "$out/log"
 expect "a recipe that the GPU has runs" holds '^step_8b_tensorwise +ok ' "$out/log"
 
-# Tests where cuDNN is searched: in LD_LIBRARY_PATH, in the Python environment, in the toolkit. The program runs
-# without the system's cache of libraries, which may list a cuDNN.
+# Tests where cuDNN is searched: in LD_LIBRARY_PATH, in the Python environment, in the toolkit. The program
+# runs without the system's cache of libraries, which may list a cuDNN.
 mkdir -p "$out/bin" "$out/uncached"
 printf '#!/bin/sh\necho "$PYTHON_FOLDERS"\n' >"$out/bin/python3"
 loader=$(ldd "$build/ottava" | awk '$1 ~ "/ld-" { print $1 }')

@@ -255,7 +255,7 @@ static void expect(const problem *p, size_t version, int runs, int warned) {
 }
 
 /* Two forward and two backward runs. A dense backward on Hopper runs once for each key head. */
-static void test_cudnn_agrees_with_our_kernels(void **state) {
+static void test_cudnn(void **state) {
     (void)state;
     for (int i = 0; i < 10; i++) {
         problem p = grouped;
@@ -274,7 +274,7 @@ static void test_cudnn_agrees_with_our_kernels(void **state) {
 }
 
 /* Ottava's tensor-core kernels replace a cuDNN that is missing. */
-static void test_tensor_cores_agree_with_our_kernels(void **state) {
+static void test_tensor_cores(void **state) {
     (void)state;
     static const int64_t dims[] = {8, 64, 72, 128, 136, 256};
     for (int i = 0; i < 12; i += EVERY) {
@@ -478,10 +478,10 @@ static void test_an_environment_variable_says_who(void **state) {
 /* An argument selects one test by name. */
 int main(int count, char **arguments) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test_setup_teardown(test_cudnn_agrees_with_our_kernels, open_account, close_account),
+        cmocka_unit_test_setup_teardown(test_cudnn, open_account, close_account),
         cmocka_unit_test_setup_teardown(test_wrong_graphs_are_seen, open_account, close_account),
         cmocka_unit_test_setup_teardown(test_a_wrong_library_is_found, open_account, close_account),
-        cmocka_unit_test_setup_teardown(test_tensor_cores_agree_with_our_kernels, open_account,
+        cmocka_unit_test_setup_teardown(test_tensor_cores, open_account,
                                         close_account),
         cmocka_unit_test_setup_teardown(test_tensor_cores_repeat, open_account, close_account),
         cmocka_unit_test_setup_teardown(test_each_gpu_has_a_way, open_account, close_account),

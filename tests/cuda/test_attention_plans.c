@@ -1,7 +1,7 @@
 /*
- * For every configuration in configs/, cuDNN builds the attention plans for a Hopper GPU, and for some of them
- * the plans of other GPUs. A file describes the Hopper GPU in cuDNN's JSON, so no GPU is needed. The stand-in
- * of libcuda.c must be loaded as libcuda.so.1.
+ * For every configuration in configs/, cuDNN builds the attention plans for a Hopper GPU, and for some of
+ * them the plans of other GPUs. A file describes the Hopper GPU in cuDNN's JSON, so no GPU is needed. The
+ * stand-in of libcuda.c must be loaded as libcuda.so.1.
  */
 #include <stdarg.h>
 #include <stddef.h>

@@ -8,7 +8,7 @@ set -uo pipefail
 export TSAN_OPTIONS="halt_on_error=1 history_size=2 ${TSAN_OPTIONS:-}"
 export ASAN_OPTIONS="detect_leaks=0 ${ASAN_OPTIONS:-}"
 
-# in_build BUILD [own] PROGRAM ARGUMENT...: runs the build's program. own: by Ottava's exact kernels of products.
+# in_build BUILD [own] PROGRAM ARGUMENT...: runs the build's program. own: with the exact kernels of products.
 # Address randomization is off, because the thread sanitizer does not support it.
 in_build() {
     local build=$1 program=$2
@@ -37,7 +37,7 @@ run_all() {
     [ "$build" != order ] || product=mx_goes_to_the_library_on_blackwell
     in_build "$build" mistakes && in_build "$build" small && in_build "$build" copies &&
         in_build "$build" own small gemm grouped_gemm grouped_gemm_weight && in_build "$build" \
-        products $product && in_build "$build" attention test_tensor_cores_agree_with_our_kernels &&
+        products $product && in_build "$build" attention test_tensor_cores &&
         in_build "$build" attention test_a_token_with_a_cache &&
         in_build "$build" steps "$@"
 }

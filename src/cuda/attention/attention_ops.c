@@ -66,8 +66,8 @@ int64_t cuda_attention_backward_workspace(const device *d, const attention_backw
     return own > by_plan ? own : by_plan;
 }
 
-/* The exact kernels reach a 300th of the peak of 16-bit products (docs/explanation/estimates.md). They are not
-   slow for fp32, which tensor cores do not multiply, nor if the user asks for them. */
+/* The exact kernels reach a 300th of the peak of 16-bit products (docs/explanation/estimates.md). They are
+   not slow for fp32, which tensor cores do not multiply, nor if the user asks for them. */
 op_slowness cuda_attention_slowness(const device *d, enum op_index op, const void *args) {
     cuda_device *c = cuda_device_of(d);
     attention_call call = op == OP_INDEX_attention_forward ? forward_call(args) : backward_call(args);

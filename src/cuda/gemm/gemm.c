@@ -1,5 +1,5 @@
-/* cuda/gemm/gemm: the gemm op. Prepares the operands for the product's method (cuda/gemm/method.h) and runs it.
-   If cuBLASLt refuses the product at run time, the next method whose workspace fits computes it, and the log
+/* cuda/gemm/gemm: the gemm op. Prepares the operands for the product's method (cuda/gemm/method.h) and runs
+   it. If cuBLASLt refuses the product at run time, the next method whose workspace fits computes it, and the log
    reports this once. */
 #include "cuda/gemm/gemm.h"
 #include "cuda/gemm/gemm_check.h"

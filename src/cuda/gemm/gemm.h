@@ -37,7 +37,8 @@ typedef struct gemm_factors {
    sum_ld. */
 cudaError_t gemm_epilogue_launch(const float *sum, int64_t sum_ld, const gemm_factors *factors,
                                  const tensor *bias, const tensor *c, bool accumulate, cudaStream_t stream);
-/* Copies a tensor to `to`, in a format that has all its values: bf16 or fp32. Reads to's data, dtype and ld. */
+/* Copies a tensor to `to`, in a format that has all its values: bf16 or fp32. Reads to's data, dtype and
+   ld. */
 cudaError_t gemm_widen_launch(const tensor *from, const tensor *to, cudaStream_t stream);
 
 /* A copy of an operand's decode scales [mn][k]. mn_step, k_step, tiles: their order in `from`

@@ -1,6 +1,7 @@
 /* cuda/kernels/quantize: amax, scales and codes of a tensor in memory, tile by tile. One pass over the tensor
    suffices if each scale group is inside one tile, or scaling is delayed. Otherwise groups of full rows, full
    columns or the full tensor need two passes. */
+#include "cuda/kernels/kernels.h"
 #include "cuda/kernels/tile.h"
 #include "cuda/list.h"
 
