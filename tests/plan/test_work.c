@@ -193,7 +193,8 @@ static double flops_per_second(const char *name, work w) {
 }
 
 /* What Ottava's kernels compute without tensor cores takes a hundred times as long. cuDNN has no ordered
-   backward of packed documents on an A100, and no soft caps: Ottava's kernels on tensor cores compute these. */
+   backward of packed documents on an A100, and no soft caps: Ottava's kernels on tensor cores compute
+   these. */
 static void own_kernels_on_a_gpu(void **state) {
     const work grouped = {.op = OP_INDEX_grouped_gemm}, backward = {.op = OP_INDEX_attention_backward},
                forward = {.op = OP_INDEX_attention_forward};

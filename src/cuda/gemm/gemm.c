@@ -1,6 +1,6 @@
 /* cuda/gemm/gemm: the gemm op. Prepares the operands for the product's method (cuda/gemm/method.h) and runs
-   it. If cuBLASLt refuses the product at run time, the next method whose workspace fits computes it, and the log
-   reports this once. */
+   it. If cuBLASLt refuses the product at run time, the next method whose workspace fits computes it, and the
+   log reports this once. */
 #include "cuda/gemm/gemm.h"
 #include "cuda/gemm/gemm_check.h"
 #include "cuda/gemm/products.h"
