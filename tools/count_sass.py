@@ -30,12 +30,11 @@ import sysconfig
 SEARCH = 6  # rounds of a binary search in a list of 64 tensors
 
 # needs: accesses on the path. l, n: loads of 16 bytes, narrower loads; s, c, o: stores of 16 bytes, of 8
-# bytes, narrower ones; p: blocks of Philox's random numbers; r: stochastic roundings of moments; m:
-# reductions of amaxes over a warp. A path has exactly these numbers, and any number of accesses that are not
-# named. A loop counts as one iteration. "longest": the longest such path without subroutines, which rare
-# values need. elements: of a thread; step: of an iteration of the loops that load elements; outputs:
-# iterations of a loop that finds amaxes. moved: bytes of memory that an element moves; least: if each tensor
-# moved once.
+# bytes, narrower ones; p: blocks of Philox's random numbers; m: reductions of amaxes over a warp. A path has
+# exactly these numbers, and any number of accesses that are not named. A loop counts as one iteration.
+# "longest": the longest such path without subroutines, which rare values need. elements: of a thread; step:
+# of an iteration of the loops that load elements; outputs: iterations of a loop that finds amaxes. moved:
+# bytes of memory that an element moves; least: if each tensor moved once.
 Row = collections.namedtuple("Row", "file kernel text needs elements step outputs moved least reason")
 ROWS = [
     Row("norm", "norm_forward_wide_kernel<1, 2>", "RMSNorm with residual", "l8 s4", 16, 16, 1, 8, 8, ""),
@@ -45,37 +44,35 @@ ROWS = [
     Row("elementwise", "add_kernel<1, 1>", "sum of two tensors", "l2 s1", 8, 8, 1, 6, 6, ""),
     Row("swiglu", "swiglu_kernel<swiglu_forward<1>", "SwiGLU", "l2 s1", 8, 8, 1, 6, 6, ""),
     Row("swiglu", "swiglu_kernel<swiglu_backward<1>", "SwiGLU backward", "l3 s2", 8, 8, 1, 10, 10, ""),
-    Row("swiglu", "tile_kernel<swiglu_forward<1>", "SwiGLU, amax", "l12 s2 c0 m1", 64, 16, 1, 6, 6, ""),
+    Row("swiglu", "tile_kernel<swiglu_forward<1>", "SwiGLU, amax", "l16 s8 c0 m1", 64, 64, 1, 6, 6, ""),
     Row("swiglu", "tile_kernel<swiglu_backward<1>", "SwiGLU backward, amaxes", "l14 s4 m1 c0", 64, 16, 2, 10,
         10, ""),
-    Row("quantize", "tile_kernel<memory_source<1>", "amax", "l8 c0 m1", 64, 64, 1, 2, 2, ""),
-    Row("quantize", "tile_kernel<memory_source<1>", "cast, codes of rows", "l8 c8 m0", 64, 64, 1, 3, 3, ""),
+    Row("quantize", "quantize_kernel<1>", "amax", "l8 c0 m1", 64, 64, 1, 2, 2, ""),
+    Row("quantize", "quantize_kernel<1>", "cast, codes of rows", "l8 c8 m0", 64, 64, 1, 3, 3, ""),
     Row("loss", "cross_entropy_kernel<1>", "cross entropy, 128,256 columns", "l3 s1", 501, 8, 1, 8, 4, ""),
     Row("embedding", "embedding_forward_kernel<1, 1>", "embedding", "l1 s1", 8, 8, 1, 4, 4, ""),
-    Row("reduce", "block_sums_kernel<1, true>", "sum of squares, bf16", "n8", 256, 8, 1, 2, 2, ""),
-    Row("elementwise", "dropout_kernel<1>", "dropout", "l1 s1 p2", 8, 8, 1, 4, 4,
-        "2 Philox blocks for 8 elements"),
-    Row("optimizer", "rule_kernel<adamw_rule, false>", "AdamW, fp32", "l8 s6", 8, 8, 1, 28, 28, ""),
-    Row("optimizer", "rule_kernel<adamw_rule, true>", "AdamW, bf16", "l4 s3 p4 r16", 8, 8, 1, 14, 14,
-        "rounds 24 values of a thread stochastically with 4 Philox blocks; IEEE division and root"),
-    Row("optimizer", "adamw_tile_kernel<1, true>", "AdamW, bf16, amax", "l12 s3 c0 p4 r16 m1", 64, 8, 1, 14,
-        14, "the same"),
-    Row("optimizer_rules", "rule_kernel<lion_rule, true>", "Lion, bf16", "l3 s2 p4 r8", 8, 8, 1, 10, 10, ""),
-    Row("optimizer_rules", "rule_kernel<sgd_rule, true>", "SGD, bf16", "l3 s2 p4 r8", 8, 8, 1, 10, 10, ""),
-    Row("optimizer_rules", "rule_kernel<schedule_free_rule, true>", "schedule-free AdamW, bf16",
-        "l5 s4 p4 r8", 8, 8, 1, 18, 18, ""),
-    Row("optimizer_rules", "rule_kernel<muon_momentum_rule, true>", "Muon, momentum, bf16",
-        "l2 s2 p4 r8", 8, 8, 1, 8, 8, ""),
-    Row("optimizer_rules", "muon_kernel<1>", "Muon, update, bf16", "l2 s1 p4", 8, 8, 1, 6, 6,
-        "4 Philox blocks for 8 elements"),
-    Row("optimizer_fp8", "adamw_fp8_kernel<true>", "AdamW, FP8 moments", "longest l2 s1 c2 n7 o0 p4", 8, 8, 1,
+    Row("reduce", "row_sums_kernel<1, true>", "sum of squares, bf16", "l4", 2048, 32, 1, 2, 2, ""),
+    Row("elementwise", "dropout_kernel<1>", "dropout", "l1 s1 p2", 8, 8, 1, 4, 4, ""),
+    Row("optimizer", "rule_kernel<adamw_rule, 0>", "AdamW, fp32", "l8 s6", 8, 8, 1, 28, 28, ""),
+    Row("optimizer", "rule_kernel<adamw_rule, 1>", "AdamW, bf16", "l4 s3", 128, 8, 1, 14, 14, ""),
+    Row("optimizer", "adamw_tile_kernel<1, 1>", "AdamW, bf16, amax", "l12 s3 c0 m1", 64, 8, 1,
+        14, 14, ""),
+    Row("optimizer_rules", "rule_kernel<lion_rule, 1>", "Lion, bf16", "l3 s2", 128, 8, 1, 10,
+        10, ""),
+    Row("optimizer_rules", "rule_kernel<sgd_rule, 1>", "SGD, bf16", "l3 s2", 128, 8, 1, 10, 10,
+        ""),
+    Row("optimizer_rules", "rule_kernel<schedule_free_rule, 1>", "schedule-free AdamW, bf16",
+        "l5 s4", 128, 8, 1, 18, 18, ""),
+    Row("optimizer_rules", "rule_kernel<muon_momentum_rule, 1>", "Muon, momentum, bf16",
+        "l2 s1", 128, 8, 1, 6, 6, ""),
+    Row("optimizer_rules", "muon_kernel<1>", "Muon, update, bf16", "l2 s1 p1", 8, 8, 1, 6, 6, ""),
+    Row("optimizer_fp8", "adamw_fp8_kernel<1>", "AdamW, FP8 moments", "longest l2 s1 c2 n12 o0", 8, 8, 1,
         10, 10, "a logarithm and an exponential for each moment and direction"),
 ]
 
 Instruction = collections.namedtuple("Instruction", "at when code operands")
 LINE = re.compile(r"/\*([0-9a-f]{4,})\*/\s+(?:@(!?U?P\w+)\s+)?([A-Z][\w.]*)\s*([^;]*);")
 PHILOX = re.compile("0x2daee0ad|0x326172a9|0xd2511f53|0xcd9e8d57")  # its multipliers, or their negatives
-MIX = "-0x7a143595"  # a multiplier of splitmix32 (tensor/rules/stochastic.h)
 
 
 def skip(reason):
@@ -95,7 +92,7 @@ def output_of(*arguments):
 
 def readable(names):
     """Returns the kernels' names as C++ prints them, without their result and the type of their formats."""
-    text = output_of("c++filt", *names).replace("(ott_dtype)", "")
+    text = output_of("c++filt", *names).replace("(ott_dtype)", "").replace("(update_formats)", "")
     return [re.sub(r"^void ", "", line) for line in text.splitlines()]
 
 
@@ -121,7 +118,6 @@ def accesses(block):
             found["l" if ".128" in x.code else "n"] += 1
         elif x.code.startswith("STG"):
             found["s" if ".128" in x.code else "c" if ".64" in x.code else "o"] += 1
-        found["r"] += MIX in x.operands
     found["p"] = int(sum(bool(PHILOX.search(x.operands)) for x in block) >= 10)
     found["m"] = int(sum(x.code.startswith("SHFL") for x in block) >= 10)
     return found
