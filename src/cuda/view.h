@@ -141,20 +141,23 @@ template <ott_dtype D> __device__ __forceinline__ eight widened(const held<D> &h
     return e;
 }
 
+/* Loads eight neighbours from a 16-byte-aligned address. */
+template <ott_dtype D> __device__ __forceinline__ held<D> hold8_aligned(const void *from) {
+    held<D> h;
+#pragma unroll
+    for (int i = 0; i < (D == OTT_F32 ? 2 : 1); i++) {
+        uint4 u = ((const uint4 *)from)[i];
+        h.word[4 * i] = u.x, h.word[4 * i + 1] = u.y, h.word[4 * i + 2] = u.z, h.word[4 * i + 3] = u.w;
+    }
+    return h;
+}
 /* Loads columns [column, column + 8) of a row. Reads 0 for columns from `end` on; store8 does not store these
    columns. `column` must be a multiple of 8. */
 template <ott_dtype D>
 __device__ __forceinline__ held<D> hold8(const view &v, int64_t row, int64_t column, int64_t end) {
     const typename stored<D>::type *from = number_at<D>(v, row, column);
     held<D> h = {};
-    if (v.vectors && column + 8 <= end) {
-#pragma unroll
-        for (int i = 0; i < (D == OTT_F32 ? 2 : 1); i++) {
-            uint4 u = ((const uint4 *)from)[i];
-            h.word[4 * i] = u.x, h.word[4 * i + 1] = u.y, h.word[4 * i + 2] = u.z, h.word[4 * i + 3] = u.w;
-        }
-        return h;
-    }
+    if (v.vectors && column + 8 <= end) return hold8_aligned<D>(from);
 #pragma unroll
     for (int i = 0; i < 8; i++) {
         if (column + i >= end) continue;
@@ -183,17 +186,18 @@ __device__ __forceinline__ void store16(uint4 *to, uint4 u) {
 #endif
 }
 
+/* Stores eight neighbours at a 16-byte-aligned address. */
+template <ott_dtype D> __device__ __forceinline__ void store8_aligned(void *to, const held<D> &h) {
+#pragma unroll
+    for (int i = 0; i < (D == OTT_F32 ? 2 : 1); i++)
+        store16((uint4 *)to + i,
+                make_uint4(h.word[4 * i], h.word[4 * i + 1], h.word[4 * i + 2], h.word[4 * i + 3]));
+}
 template <ott_dtype D>
 __device__ __forceinline__ void store8(const view &v, int64_t row, int64_t column, int64_t end,
                                        const held<D> &h) {
     typename stored<D>::type *to = number_at<D>(v, row, column);
-    if (v.vectors && column + 8 <= end) {
-#pragma unroll
-        for (int i = 0; i < (D == OTT_F32 ? 2 : 1); i++)
-            store16((uint4 *)to + i,
-                    make_uint4(h.word[4 * i], h.word[4 * i + 1], h.word[4 * i + 2], h.word[4 * i + 3]));
-        return;
-    }
+    if (v.vectors && column + 8 <= end) return store8_aligned<D>(to, h);
 #pragma unroll
     for (int i = 0; i < 8; i++) {
         if (column + i >= end) continue;
@@ -218,18 +222,19 @@ __device__ __forceinline__ void store8(const view &v, int64_t row, int64_t colum
 /* A row is split into pieces of ROW_PIECE columns. Each thread of a block has eight columns. */
 enum { ROW_THREADS = 256, ROW_PIECE = 8 * ROW_THREADS };
 
-static inline int64_t view_row_pieces(int64_t columns) {
-    return (columns + ROW_PIECE - 1) / ROW_PIECE;
+/* Number of blocks of a row, of `Pieces` pieces each. */
+template <int Pieces = 1> static inline int64_t view_row_pieces(int64_t columns) {
+    return (columns + Pieces * ROW_PIECE - 1) / (Pieces * ROW_PIECE);
 }
 struct row_place {
     int64_t row, column;
 };
-/* Returns this thread's row and the first of its eight columns, for thread block `block` of the matrix.
-   Without `block`: for the calling block of a grid that covers one matrix. */
-__device__ __forceinline__ row_place row_place_of(int64_t block, int64_t columns) {
-    unsigned pieces = (unsigned)((columns + ROW_PIECE - 1) / ROW_PIECE);
-    return {(unsigned)block / pieces,
-            (int64_t)((unsigned)block % pieces) * ROW_PIECE + 8 * (int64_t)threadIdx.x};
+/* Returns this thread's row and the first of its eight columns in its block's first piece, for thread block
+   `block` of the matrix. Without `block`: for the calling block of a grid that covers one matrix. */
+template <int Pieces = 1> __device__ __forceinline__ row_place row_place_of(int64_t block, int64_t columns) {
+    unsigned blocks = (unsigned)((columns + Pieces * ROW_PIECE - 1) / (Pieces * ROW_PIECE));
+    return {(unsigned)block / blocks,
+            (int64_t)((unsigned)block % blocks) * Pieces * ROW_PIECE + 8 * (int64_t)threadIdx.x};
 }
 __device__ __forceinline__ row_place row_place_of(int64_t columns) {
     return row_place_of(blockIdx.x, columns);

@@ -31,23 +31,21 @@ ott_status reference_op_grad_norm(exec *cx, const grad_norm_args *a) {
 }
 
 /* What determines the random bits of stochastic rounding: the seed, the positions of the shard's elements in
-   the full tensor, the step state, and which tensors are sums of updates (STOCHASTIC_SUM_...). */
+   the full tensor, and the step state. */
 typedef struct draws {
     uint64_t seed;
     int64_t first, row_step;
     const tensor *state;
-    uint64_t sums;
 } draws;
-#define DRAWS_OF(a, of_sums) ((draws){(a)->seed, (a)->first, (a)->row_step, (a)->state, of_sums})
-#define DRAWS(a)             DRAWS_OF(a, STOCHASTIC_SUM_PARAM)
+#define DRAWS(a) ((draws){(a)->seed, (a)->first, (a)->row_step, (a)->state})
 
-/* Stores x in element (i, j); rounds it stochastically if t is bf16. which: selects 16 of the element's 64
-   random bits (STOCHASTIC_PARAM, STOCHASTIC_SLOT). */
+/* Stores x in element (i, j); rounds it stochastically if t is bf16, with number `which` of the element's draw
+   (STOCHASTIC_SUM, STOCHASTIC_AVERAGE, or the next). */
 static void put_rounded(draws d, const tensor *t, int64_t i, int64_t j, float x, int which) {
     uint64_t index = (uint64_t)(d.first + i * d.row_step + j);
     uint64_t update = step_state_update(d.state->data);
-    uint64_t draw = stochastic_draw(stochastic_block(d.seed, index), update, index, d.sums);
-    put(t, i, j, t->dtype == OTT_F32 ? x : stochastic_bf16(x, draw, which));
+    uint32_t number = stochastic_number(stochastic_words_of(d.seed, update, index), update, index, which);
+    put(t, i, j, t->dtype == OTT_F32 ? x : stochastic_bf16(x, number));
 }
 
 /* Updates element (i, j) of the parameter and its moments. */
@@ -60,9 +58,9 @@ static void adamw_element(const adamw_args *a, int64_t i, int64_t j) {
     m = fmaf(g - m, 1.0f - a->beta1, m);
     v = fmaf(g * g, 1.0f - a->beta2, v * a->beta2);
     p = p - (lr / state[STEP_CORRECTION1]) * (m / (sqrtf(v) / state[STEP_SQRT_CORRECTION2] + a->epsilon));
-    put_rounded(DRAWS(a), a->param, i, j, p, STOCHASTIC_PARAM);
-    put_rounded(DRAWS(a), a->moment1, i, j, m, STOCHASTIC_SLOT);
-    put_rounded(DRAWS(a), a->moment2, i, j, v, STOCHASTIC_SLOT + 1);
+    put_rounded(DRAWS(a), a->param, i, j, p, STOCHASTIC_SUM);
+    put_rounded(DRAWS(a), a->moment1, i, j, m, STOCHASTIC_AVERAGE);
+    put_rounded(DRAWS(a), a->moment2, i, j, v, STOCHASTIC_AVERAGE + 1);
 }
 
 ott_status reference_op_adamw(exec *cx, const adamw_args *a) {
@@ -159,8 +157,8 @@ ott_status reference_op_lion(exec *cx, const lion_args *a) {
         float direction = fmaf(g - m, 1.0f - a->beta1, m);
         float sign = direction > 0 ? 1.0f : direction < 0 ? -1.0f : 0.0f;
         p = p - (lr * a->weight_decay) * p;
-        put_rounded(DRAWS(a), a->param, i, j, p - lr * sign, STOCHASTIC_PARAM);
-        put_rounded(DRAWS(a), a->momentum, i, j, fmaf(g - m, 1.0f - a->beta2, m), STOCHASTIC_SLOT);
+        put_rounded(DRAWS(a), a->param, i, j, p - lr * sign, STOCHASTIC_SUM);
+        put_rounded(DRAWS(a), a->momentum, i, j, fmaf(g - m, 1.0f - a->beta2, m), STOCHASTIC_AVERAGE);
     }
     return OTT_OK;
 }
@@ -174,8 +172,8 @@ ott_status reference_op_sgd(exec *cx, const sgd_args *a) {
         float m = fmaf(at(a->momentum, i, j), a->factor, g);
         if (a->nesterov) g = fmaf(m, a->factor, g);
         p = p - state_of(a->state, STEP_LEARNING_RATE) * (a->nesterov ? g : m);
-        put_rounded(DRAWS(a), a->param, i, j, p, STOCHASTIC_PARAM);
-        put_rounded(DRAWS(a), a->momentum, i, j, m, STOCHASTIC_SLOT);
+        put_rounded(DRAWS(a), a->param, i, j, p, STOCHASTIC_SUM);
+        put_rounded(DRAWS(a), a->momentum, i, j, m, STOCHASTIC_AVERAGE);
     }
     return OTT_OK;
 }
@@ -190,9 +188,9 @@ ott_status reference_op_adam(exec *cx, const adam_args *a) {
         m = fmaf(g - m, 1.0f - a->beta1, m);
         v = fmaf(g * g, 1.0f - a->beta2, v * a->beta2);
         float root = sqrtf(v) / state_of(a->state, STEP_SQRT_CORRECTION2);
-        put_rounded(DRAWS(a), a->param, i, j, p - step_size * (m / (root + a->epsilon)), STOCHASTIC_PARAM);
-        put_rounded(DRAWS(a), a->moment1, i, j, m, STOCHASTIC_SLOT);
-        put_rounded(DRAWS(a), a->moment2, i, j, v, STOCHASTIC_SLOT + 1);
+        put_rounded(DRAWS(a), a->param, i, j, p - step_size * (m / (root + a->epsilon)), STOCHASTIC_SUM);
+        put_rounded(DRAWS(a), a->moment1, i, j, m, STOCHASTIC_AVERAGE);
+        put_rounded(DRAWS(a), a->moment2, i, j, v, STOCHASTIC_AVERAGE + 1);
     }
     return OTT_OK;
 }
@@ -209,9 +207,9 @@ ott_status reference_op_schedule_free(exec *cx, const schedule_free_args *a) {
         float along = g / (sqrtf(v) / state_of(a->state, STEP_SQRT_CORRECTION2) + a->epsilon);
         z = z - lr * fmaf(at(a->param, i, j), a->weight_decay, along);
         x = fmaf(z - x, state_of(a->state, STEP_AVERAGE), x);
-        put_rounded(DRAWS_OF(a, STOCHASTIC_SUM_ITERATES), a->z, i, j, z, STOCHASTIC_SLOT);
-        put_rounded(DRAWS_OF(a, STOCHASTIC_SUM_ITERATES), a->x, i, j, x, STOCHASTIC_SLOT + 1);
-        put_rounded(DRAWS_OF(a, STOCHASTIC_SUM_ITERATES), a->moment2, i, j, v, STOCHASTIC_SLOT + 2);
+        put_rounded(DRAWS(a), a->z, i, j, z, STOCHASTIC_SUM);
+        put_rounded(DRAWS(a), a->x, i, j, x, STOCHASTIC_SUM + 1);
+        put_rounded(DRAWS(a), a->moment2, i, j, v, STOCHASTIC_AVERAGE);
         put(a->param, i, j, fmaf(at(a->x, i, j) - at(a->z, i, j), a->beta1, at(a->z, i, j)));
     }
     return OTT_OK;
@@ -229,7 +227,8 @@ ott_status reference_op_muon_momentum(exec *cx, const muon_momentum_args *a) {
     if (is_skipped(a->state)) return OTT_OK;
     EACH(a->momentum) {
         float g = at(a->grad, i, j) * state_of(a->state, STEP_CLIP);
-        put_rounded(DRAWS(a), a->momentum, i, j, fmaf(at(a->momentum, i, j), a->factor, g), STOCHASTIC_SLOT);
+        put_rounded(DRAWS(a), a->momentum, i, j, fmaf(at(a->momentum, i, j), a->factor, g),
+                    STOCHASTIC_AVERAGE);
     }
     return OTT_OK;
 }
@@ -257,7 +256,7 @@ ott_status reference_op_muon(exec *cx, const muon_args *a) {
         float p = at(a->param, i, j);
         p = p - (lr * a->weight_decay) * p;
         p = p - (lr * a->scale) * at(a->update, i, j);
-        put_rounded(DRAWS(a), a->param, i, j, p, STOCHASTIC_PARAM);
+        put_rounded(DRAWS(a), a->param, i, j, p, STOCHASTIC_SUM);
     }
     return OTT_OK;
 }

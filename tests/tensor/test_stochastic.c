@@ -13,35 +13,49 @@
 
 #include "tensor/rules/stochastic.h"
 
-enum { PERIOD = 65536, LANES = 4, SUMS = 3, UPDATES = 2000 };
+enum { PERIOD = 65536, NUMBERS = 4, SUMS = 2, UPDATES = 2000 };
 
-static uint64_t draw_of(uint64_t seed, uint64_t update, uint64_t index) {
-    return stochastic_draw(stochastic_block(seed, index), update, index, STOCHASTIC_SUM_ITERATES);
+static uint32_t number_of(uint64_t seed, uint64_t update, uint64_t index, int which) {
+    return stochastic_number(stochastic_words_of(seed, update, index), update, index, which);
 }
 
 static void each_number_is_drawn_once_in_a_period(void **state) {
     (void)state;
-    static uint8_t seen[LANES][PERIOD];
+    static uint8_t seen[SUMS][PERIOD];
     memset(seen, 0, sizeof seen);
-    for (uint64_t update = 0; update < PERIOD; update++) {
-        uint64_t draw = draw_of(11, update + 5000000000u, 7);
-        for (int lane = 0; lane < SUMS; lane++) seen[lane][draw >> 16 * lane & 0xffff]++;
-    }
-    for (int lane = 0; lane < SUMS; lane++)
-        for (int i = 0; i < PERIOD; i++) assert_int_equal(seen[lane][i], 1);
+    for (uint64_t update = 0; update < PERIOD; update++)
+        for (int which = 0; which < SUMS; which++)
+            seen[which][number_of(11, update + 5000000000u, 7, STOCHASTIC_SUM + which)]++;
+    for (int which = 0; which < SUMS; which++)
+        for (int i = 0; i < PERIOD; i++) assert_int_equal(seen[which][i], 1);
 }
 
 /* Of 4000 draws, about 1000 are in the lowest quarter of the range, within four standard deviations. Tests
    the elements of one update, and the updates of one element. */
 static void draws_are_even(void **state) {
     (void)state;
-    int counts[LANES + 1] = {0}, count = 4000;
-    for (uint64_t i = 0; i < (uint64_t)count; i++) {
-        uint64_t draw = draw_of(3, 9, i);
-        for (int lane = 0; lane < LANES; lane++) counts[lane] += (draw >> 16 * lane & 0xffff) < PERIOD / 4;
-        counts[LANES] += draw_of(3, i, 9) >> 48 < PERIOD / 4;
-    }
-    for (int lane = 0; lane <= LANES; lane++) assert_in_range(counts[lane], 1000 - 4 * 27, 1000 + 4 * 27);
+    int counts[2 * NUMBERS] = {0}, count = 4000;
+    for (uint64_t i = 0; i < (uint64_t)count; i++)
+        for (int which = 0; which < NUMBERS; which++) {
+            counts[which] += number_of(3, 9, i, which) < PERIOD / 4;
+            counts[NUMBERS + which] += number_of(3, i, 9, which) < PERIOD / 4;
+        }
+    for (int i = 0; i < 2 * NUMBERS; i++) assert_in_range(counts[i], 1000 - 4 * 27, 1000 + 4 * 27);
+}
+
+/* Different numbers of a draw, and the same number of neighbouring elements, are not correlated: the sum of
+   20,000 products of centered numbers is within four standard deviations of 0. */
+static void numbers_are_independent(void **state) {
+    (void)state;
+    enum { COUNT = 20000 };
+    for (int a = 0; a < NUMBERS; a++)
+        for (int b = a; b < NUMBERS; b++) {
+            double sum = 0;
+            for (uint64_t i = 0; i < COUNT; i++)
+                sum += ((double)number_of(13, 6, i, a) / PERIOD - 0.5) *
+                       ((double)number_of(13, 6, i + (a == b), b) / PERIOD - 0.5);
+            assert_true(fabs(sum * 12) < 4 * sqrt(COUNT)); /* the variance of a number is 1 / 12 */
+        }
 }
 
 /* Adds `share` of a bf16 step in each of many updates. Returns the largest error of the sum after any update,
@@ -51,10 +65,11 @@ static double wander(double share, float sign, bool independent) {
     float x = sign * 1.5f;
     double exact = x, most = 0;
     for (uint64_t update = 0; update < UPDATES && fabsf(x) < 1.98f; update++) {
-        uint64_t draw = independent ? rng_philox(5, update, 0).word[0] : draw_of(5, update, 0);
+        uint32_t number = independent ? rng_philox(5, update, 0).word[0] & 0xffffu
+                                      : number_of(5, update, 0, STOCHASTIC_SUM);
         float moved = x + (float)share * step;
         exact += (double)(moved - x);
-        x = stochastic_bf16(moved, draw, STOCHASTIC_PARAM);
+        x = stochastic_bf16(moved, number);
         most = fmax(most, fabs((double)x - exact) / step);
     }
     return most;
@@ -79,10 +94,10 @@ static double spread_of_sums(uint64_t every) {
     enum { ELEMENTS = 512, ADDED = 400 };
     double squares = 0;
     for (uint64_t i = 0; i < ELEMENTS; i++) {
-        rng_block b = stochastic_block(21, i);
+        stochastic_words w = stochastic_words_of(21, 0, i); /* the start is the same in all updates */
         double sum = -ADDED / 2.0;
         for (uint64_t k = 1; k <= ADDED; k++)
-            sum += (stochastic_draw(b, k * every, i, STOCHASTIC_SUM_PARAM) & 0xffff) >= PERIOD / 2;
+            sum += stochastic_number(w, k * every, i, STOCHASTIC_SUM) >= PERIOD / 2;
         squares += sum * sum;
     }
     return sqrt(squares / ELEMENTS);
@@ -107,12 +122,10 @@ static double bias_of_decay(float beta2) {
     enum { ELEMENTS = 4096, DECAYS = 500 };
     double sum = 0, expected = 0;
     for (uint64_t i = 0; i < ELEMENTS; i++) {
-        rng_block b = stochastic_block(31, i);
         float v = 1.0f + (float)(i % 128) / 128;
         expected += (double)v * pow((double)beta2, DECAYS);
         for (uint64_t update = 1; update <= DECAYS; update++)
-            v = stochastic_bf16(v * beta2, stochastic_draw(b, update, i, STOCHASTIC_SUM_PARAM),
-                                STOCHASTIC_SLOT + 1);
+            v = stochastic_bf16(v * beta2, number_of(31, update, i, STOCHASTIC_AVERAGE + 1));
         sum += (double)v;
     }
     return sum / expected - 1;
@@ -133,12 +146,12 @@ static void what_bf16_has_stays(void **state) {
     (void)state;
     static const float values[] = {0.0f, -0.0f, 1.0f, -3.140625f, INFINITY, -INFINITY};
     for (uint64_t update = 0; update < 300; update++) {
-        uint64_t draw = draw_of(1, update, 2);
+        uint32_t number = number_of(1, update, 2, STOCHASTIC_SUM);
         for (int i = 0; i < 6; i++) {
-            float rounded = stochastic_bf16(values[i], draw, STOCHASTIC_PARAM);
+            float rounded = stochastic_bf16(values[i], number);
             assert_memory_equal(&rounded, &values[i], sizeof rounded);
         }
-        assert_true(isnan(stochastic_bf16(NAN, draw, STOCHASTIC_PARAM)));
+        assert_true(isnan(stochastic_bf16(NAN, number)));
     }
 }
 
@@ -146,6 +159,7 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(each_number_is_drawn_once_in_a_period),
         cmocka_unit_test(draws_are_even),
+        cmocka_unit_test(numbers_are_independent),
         cmocka_unit_test(small_updates_add_up),
         cmocka_unit_test(no_rhythm_resonates),
         cmocka_unit_test(averages_decay_without_bias),

@@ -91,8 +91,9 @@ SIMD void adamw_group(const adamw_job *j, ott_dtype param, ott_dtype grad, const
     float p[MOMENT_GROUP], g[MOMENT_GROUP];
     const update_options o = *j->constants.o;
     update_constants c = j->constants;
-    draws16 draws;
+    draws d;
     c.o = &o;
+    c.has_inverse = false; /* known to the compiler */
     BY_16(i, lanes, at->count, {
         v16_store(p + i, v16_get(at->param, param, i, lanes));
         v16_store(g + i, v16_get(at->grad, grad, i, lanes));
@@ -108,12 +109,10 @@ SIMD void adamw_group(const adamw_job *j, ott_dtype param, ott_dtype grad, const
         first.x[i] = e.slot[0];
         second.x[i] = e.slot[1];
     }
+    if (param != OTT_F32) draws_take(&d, j->a->seed, j->update, at->index, at->count, false);
     BY_16(i, lanes, at->count, {
         v16 x = v16_load(p + i);
-        if (param != OTT_F32) {
-            draws16_take(&draws, j->a->seed, j->update, at->index + i, STOCHASTIC_SUM_PARAM);
-            x = draws16_round(&draws, x, STOCHASTIC_PARAM);
-        }
+        if (param != OTT_F32) x = draws_round(&d, i, x, STOCHASTIC_SUM);
         v16_put(at->param, param, i, x, lanes);
         measure_moment(&first, i);
         measure_moment(&second, i);

@@ -19,9 +19,9 @@ typedef void (*row_function)(const update_constants *c, update_row r, int64_t co
 typedef struct update_rule {
     row_function row;
     int tensors;
-    int param_draw; /* which 16 bits of a 64-bit draw round tensor PARAM (tensor/rules/stochastic.h) */
-    uint64_t sums;  /* mask STOCHASTIC_SUM_*: the bits of a draw that round sums, not averages */
-    bool has_point; /* true: after `row`, update_point computes the parameter from slots 0 and 1 */
+    /* numbers of a draw (tensor/rules/stochastic.h) that round tensor PARAM and slot 0; the next numbers round
+       the next slots. STOCHASTIC_NONE: after `row`, update_point computes the parameter from slots 0 and 1 */
+    int of_param, of_slot;
 } update_rule;
 
 /* Seed and element indices for stochastic rounding (tensor/ops.def: adamw). */
@@ -58,6 +58,7 @@ enum { LINE = 16, BLOCK = 64 }; /* elements of a cache line; elements that are f
                         *restrict s2 = r.slot[2];                                                            \
         const float *restrict g = r.g;                                                                       \
         c.o = &o;                                                                                            \
+        c.has_inverse = false; /* known to the compiler */                                                   \
         for (int64_t first = 0, end; first < count; first = end) {                                           \
             end = count - first < BLOCK ? count : first + BLOCK;                                             \
             for (int64_t i = first; i < end; i += LINE) {                                                    \
@@ -89,7 +90,7 @@ UPDATE_ROW(muon_momentum, 0)
 
 /* ---- rows with bf16 tensors: converted to fp32 in chunks, updated, and rounded ---- */
 
-enum { CHUNK = 256 };
+enum { CHUNK = DRAWS };
 
 typedef struct update_chunk {
     char *at[TENSORS]; /* address of the chunk in each tensor */
@@ -110,18 +111,25 @@ static void widen_chunk(const update_job *j, update_chunk *c) {
     }
 }
 
-/* Rounds bf16 tensors stochastically. Then, if rule.has_point, computes the parameter from slots 0 and 1. */
+static int number_of(const update_rule *r, int k) {
+    return k == PARAM ? r->of_param : r->of_slot + k - SLOT;
+}
+
+/* Rounds bf16 tensors stochastically. Then, if rule.of_param is STOCHASTIC_NONE, computes the parameter from
+   slots 0 and 1. */
 static void round_chunk(const update_job *j, update_chunk *c) {
-    draws16 draws;
-    for (int64_t i = 0; i < c->count; i += 16) {
-        draws16_take(&draws, j->place.seed, j->update, c->index + i, j->rule.sums);
-        for (int k = 0; k < j->rule.tensors; k++) {
-            if (!is_wide(c, k) || k == GRAD || (k == PARAM && j->rule.has_point)) continue;
-            int which = k == PARAM ? j->rule.param_draw : STOCHASTIC_SLOT + k - SLOT;
-            v16_store(c->wide[k] + i, draws16_round(&draws, v16_load(c->wide[k] + i), which));
-        }
+    bool averages = false;
+    draws d;
+    for (int k = 0; k < j->rule.tensors; k++)
+        averages = averages || (k != GRAD && is_wide(c, k) && number_of(&j->rule, k) >= STOCHASTIC_AVERAGE);
+    draws_take(&d, j->place.seed, j->update, c->index, c->count, averages);
+    for (int k = 0; k < j->rule.tensors; k++) {
+        int which = number_of(&j->rule, k);
+        if (!is_wide(c, k) || k == GRAD || which == STOCHASTIC_NONE) continue;
+        for (int64_t i = 0; i < c->count; i += 16)
+            v16_store(c->wide[k] + i, draws_round(&d, i, v16_load(c->wide[k] + i), which));
     }
-    for (int64_t i = 0; i < c->count && j->rule.has_point; i++)
+    for (int64_t i = 0; i < c->count && j->rule.of_param == STOCHASTIC_NONE; i++)
         c->x[PARAM][i] = update_point(j->constants.o, c->x[SLOT][i], c->x[SLOT + 1][i]);
 }
 
@@ -185,7 +193,7 @@ static ott_status run_rule(exec *cx, update_rule rule, const update_options *o, 
 
 ott_status ISA(adamw)(exec *cx, const adamw_args *a) {
     static const update_rule rule = {
-        .row = adamw_row, .tensors = 4, .param_draw = STOCHASTIC_PARAM, .sums = STOCHASTIC_SUM_PARAM};
+        .row = adamw_row, .tensors = 4, .of_param = STOCHASTIC_SUM, .of_slot = STOCHASTIC_AVERAGE};
     const update_options o = ADAM_OPTIONS(a);
     TRY(run_rule(cx, rule, &o, a->state, PLACE(a),
                  (const tensor *[]){a->param, a->grad, a->moment1, a->moment2}));
@@ -196,21 +204,21 @@ ott_status ISA(adamw)(exec *cx, const adamw_args *a) {
 
 ott_status ISA(lion)(exec *cx, const lion_args *a) {
     static const update_rule rule = {
-        .row = lion_row, .tensors = 3, .param_draw = STOCHASTIC_PARAM, .sums = STOCHASTIC_SUM_PARAM};
+        .row = lion_row, .tensors = 3, .of_param = STOCHASTIC_SUM, .of_slot = STOCHASTIC_AVERAGE};
     const update_options o = {.beta1 = a->beta1, .beta2 = a->beta2, .weight_decay = a->weight_decay};
     return run_rule(cx, rule, &o, a->state, PLACE(a), (const tensor *[]){a->param, a->grad, a->momentum});
 }
 
 ott_status ISA(sgd)(exec *cx, const sgd_args *a) {
     static const update_rule rule = {
-        .row = sgd_row, .tensors = 3, .param_draw = STOCHASTIC_PARAM, .sums = STOCHASTIC_SUM_PARAM};
+        .row = sgd_row, .tensors = 3, .of_param = STOCHASTIC_SUM, .of_slot = STOCHASTIC_AVERAGE};
     const update_options o = {.factor = a->factor, .weight_decay = a->weight_decay, .nesterov = a->nesterov};
     return run_rule(cx, rule, &o, a->state, PLACE(a), (const tensor *[]){a->param, a->grad, a->momentum});
 }
 
 ott_status ISA(adam)(exec *cx, const adam_args *a) {
     static const update_rule rule = {
-        .row = adam_row, .tensors = 4, .param_draw = STOCHASTIC_PARAM, .sums = STOCHASTIC_SUM_PARAM};
+        .row = adam_row, .tensors = 4, .of_param = STOCHASTIC_SUM, .of_slot = STOCHASTIC_AVERAGE};
     const update_options o = ADAM_OPTIONS(a);
     return run_rule(cx, rule, &o, a->state, PLACE(a),
                     (const tensor *[]){a->param, a->grad, a->moment1, a->moment2});
@@ -218,7 +226,7 @@ ott_status ISA(adam)(exec *cx, const adam_args *a) {
 
 ott_status ISA(schedule_free)(exec *cx, const schedule_free_args *a) {
     static const update_rule rule = {
-        .row = schedule_free_row, .tensors = 5, .has_point = true, .sums = STOCHASTIC_SUM_ITERATES};
+        .row = schedule_free_row, .tensors = 5, .of_param = STOCHASTIC_NONE, .of_slot = STOCHASTIC_SUM};
     const update_options o = ADAM_OPTIONS(a);
     return run_rule(cx, rule, &o, a->state, PLACE(a),
                     (const tensor *[]){a->param, a->grad, a->z, a->x, a->moment2});
@@ -226,8 +234,7 @@ ott_status ISA(schedule_free)(exec *cx, const schedule_free_args *a) {
 
 /* The op muon_momentum updates only the momentum, the rule's PARAM. The op `muon` updates the parameter. */
 ott_status ISA(muon_momentum)(exec *cx, const muon_momentum_args *a) {
-    static const update_rule rule = {
-        .row = muon_momentum_row, .tensors = 2, .param_draw = STOCHASTIC_SLOT, .sums = STOCHASTIC_SUM_PARAM};
+    static const update_rule rule = {.row = muon_momentum_row, .tensors = 2, .of_param = STOCHASTIC_AVERAGE};
     const update_options o = {.factor = a->factor};
     return run_rule(cx, rule, &o, a->state, PLACE(a), (const tensor *[]){a->momentum, a->grad});
 }
@@ -300,7 +307,7 @@ static void muon_task(void *argument, int thread, int threads) {
     const muon_args *a = argument;
     const float *state = a->state->data; /* the values of tensor/step_state.h */
     const ott_dtype P = a->param->dtype;
-    draws16 draws;
+    draws d;
     v16 decay = v16_set1(state[STEP_LEARNING_RATE] * a->weight_decay);
     v16 size = v16_set1(state[STEP_LEARNING_RATE] * a->scale);
     row_share s = row_share_of(a->param->rows, a->param->columns, thread, threads);
@@ -312,10 +319,10 @@ static void muon_task(void *argument, int thread, int threads) {
                        v16 x = v16_get(p, P, k, lanes);
                        x = v16_sub(x, v16_mul(decay, x));
                        x = v16_sub(x, v16_mul(size, v16_get(u, U, k, lanes)));
-                       if (P != OTT_F32)
-                           draws16_take(&draws, a->seed, step_state_update(state), index + k,
-                                        STOCHASTIC_SUM_PARAM);
-                       if (P != OTT_F32) x = draws16_round(&draws, x, STOCHASTIC_PARAM);
+                       if (P != OTT_F32) {
+                           draws_take(&d, a->seed, step_state_update(state), index + k, 16, false);
+                           x = draws_round(&d, 0, x, STOCHASTIC_SUM);
+                       }
                        v16_put(p, P, k, x, lanes);
                    }));
     }

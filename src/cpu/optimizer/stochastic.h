@@ -1,5 +1,5 @@
 /*
- * cpu/optimizer/stochastic: stochastic rounding (tensor/rules/stochastic.h) of 16 consecutive elements, and
+ * cpu/optimizer/stochastic: stochastic rounding (tensor/rules/stochastic.h) of consecutive elements, and
  * helpers that the optimizer ops share.
  */
 #ifndef CPU_OPTIMIZER_STOCHASTIC_H
@@ -9,25 +9,35 @@
 #include "tensor/rules/stochastic.h"
 #include "tensor/rules/update.h"
 
-/* A 64-bit random draw for each of 16 elements: word[0] has the lower 32 bits, word[1] the upper 32 bits. */
-typedef struct draws16 {
-    uint32_t word[2][16];
-} draws16;
+enum { DRAWS = 256 /* elements at most */ };
 
-/* Draws random bits for elements [index, index + 16). sums: which bits round sums (STOCHASTIC_SUM_*). */
-static inline void draws16_take(draws16 *d, uint64_t seed, uint64_t update, int64_t index, uint64_t sums) {
-    for (int lane = 0; lane < 16; lane++) {
-        uint64_t at = (uint64_t)(index + lane);
-        uint64_t draw = stochastic_draw(stochastic_block(seed, at), update, at, sums);
-        d->word[0][lane] = (uint32_t)draw;
-        d->word[1][lane] = (uint32_t)(draw >> 32);
+/* The draws of up to DRAWS elements. Element i has words i + offset: the upper half of word[0] is number
+   STOCHASTIC_SUM, the lower half the next number, and word[1] has the numbers of averages. */
+typedef struct draws {
+    uint32_t word[2][DRAWS + 16];
+    int64_t offset;
+} draws;
+
+/* Takes the draws of elements [index, index + count). averages: also numbers STOCHASTIC_AVERAGE and the
+   next. */
+static inline void draws_take(draws *d, uint64_t seed, uint64_t update, int64_t index, int64_t count,
+                              bool averages) {
+    d->offset = index % 8;
+    for (int64_t i = 0; i < d->offset + count; i += 8) {
+        stochastic_blocks b = stochastic_blocks_of(seed, update, (uint64_t)(index - d->offset + i));
+        for (unsigned lane = 0; lane < 8; lane++) {
+            stochastic_words w = stochastic_words_in(&b, lane);
+            d->word[0][i + lane] = stochastic_number(w, update, lane, STOCHASTIC_SUM) << 16 |
+                                   stochastic_number(w, update, lane, STOCHASTIC_SUM + 1);
+            if (averages) d->word[1][i + lane] = w.average;
+        }
     }
 }
 
-/* Rounds 16 numbers to bf16 stochastically. Each uses 16 of its draw's 64 bits: number `which`, 0 to 3. */
-SIMD v16 draws16_round(draws16 *d, v16 x, int which) {
-    v16i draw = v16i_load(d->word[which / 2]);
-    draw = which % 2 ? v16i_shr(draw, 16) : v16i_and(draw, v16i_set1(0xffffu));
+/* Rounds elements [i, i + 16) to bf16 stochastically with number `which` of their draws. */
+SIMD v16 draws_round(draws *d, int64_t i, v16 x, int which) {
+    v16i draw = v16i_load(d->word[which / STOCHASTIC_AVERAGE] + d->offset + i);
+    draw = which % 2 ? v16i_and(draw, v16i_set1(0xffffu)) : v16i_shr(draw, 16);
     v16i bits = v16i_and(v16i_add(v16_bits(x), draw), v16i_set1(0xffff0000u));
     return v16_select(v16_isnan(x), x, v16_from_bits(bits));
 }

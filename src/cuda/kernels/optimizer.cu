@@ -40,7 +40,7 @@ extern "C" cudaError_t grad_norm_launch(const grad_norm_args *a, cudaStream_t st
 
 /* ---- AdamW ---- */
 
-RULE(adamw, 2, STOCHASTIC_SUM_PARAM);
+RULE(adamw, 2, STOCHASTIC_SUM, STOCHASTIC_AVERAGE);
 
 static inline update_job<adamw_rule> job_of(const adamw_args &a) {
     return update_job_of<adamw_rule>(a, {a.param, a.grad, a.moment1, a.moment2},
@@ -48,8 +48,8 @@ static inline update_job<adamw_rule> job_of(const adamw_args &a) {
 }
 
 /* Fills the jobs of calls that do not quantize the parameter. */
-template <bool Mixed> static int64_t fill_adamw(const adamw_args &a, update_job<adamw_rule> &j) {
-    return a.q ? 0 : fill_rule<adamw_rule, Mixed>(a, j);
+template <update_formats F> static int64_t fill_adamw(const adamw_args &a, update_job<adamw_rule> &j) {
+    return a.q ? 0 : fill_rule<adamw_rule, F>(a, j);
 }
 
 /* A job of a call that also quantizes the parameter. */
@@ -59,19 +59,40 @@ struct adamw_quantize_job {
 };
 
 /* Returns a mask: bit k is 1 if tensor k is bf16. The template arguments make some bits constant. */
-template <ott_dtype P, bool Mixed> __device__ __forceinline__ unsigned formats_of(unsigned narrow) {
-    if constexpr (!Mixed) return 0;
+template <ott_dtype P, update_formats F> __device__ __forceinline__ unsigned narrow_of_job(unsigned narrow) {
+    if constexpr (F == ALL_F32) return 0;
     return P == OTT_F32 ? narrow & ~(1u << UPDATE_PARAM) : narrow | 1u << UPDATE_PARAM;
+}
+
+/* Updates up to eight rows of eight elements. The rows are in a loop, which needs few registers. */
+template <update_formats F>
+__device__ __forceinline__ void update_rows(const update_job<adamw_rule> &j, int64_t row, int64_t column,
+                                            int64_t left) {
+    int rows = left < OWN_ROWS ? (int)left : OWN_ROWS;
+    if constexpr (F == ALL_BF16) {
+        int64_t columns = j.t[UPDATE_PARAM].columns - column;
+        update_groups_bf16(shared_of(j), bf16_place_of(j, row, column), rows, columns < 8 ? (int)columns : 8,
+                           0, [&](bf16_place<adamw_rule> &p) {
+                               p.index += j.row_step;
+#pragma unroll
+                               for (int k = 0; k < adamw_rule::tensors; k++) p.at[k] += j.t[k].ld;
+                           });
+    } else {
+#pragma unroll 1
+        for (int i = 0; i < rows; i++)
+            update_eight(j, narrow_of_job<OTT_BF16, F>(j.narrow), {row + i, column});
+    }
 }
 
 /* Reads four arrays and writes three. Also writes the codes that need no amax of another tile. New fp32
    parameters stay in registers until the cast, because their memory may be on the host. bf16 parameters need
-   too many registers: they are reloaded from the cache. Mixed: at least one tensor is bf16. */
-template <ott_dtype P, bool Mixed>
-__global__ void __launch_bounds__(TILE_THREADS, 1)
+   too many registers: they are reloaded from the cache. P: the parameter's format. */
+template <ott_dtype P, update_formats F>
+__global__ void __launch_bounds__(TILE_THREADS, F == ALL_BF16 ? 2 : 1)
     adamw_tile_kernel(GRID_CONSTANT(job_list<adamw_quantize_job>) list) {
     list_place place = list_place_of(list);
-    const update_job<adamw_rule> &j = list.job[place.job].update;
+    const adamw_quantize_job &job = list.job[place.job];
+    const update_job<adamw_rule> &j = job.update;
     const view &param = j.t[UPDATE_PARAM];
     tile_place p = tile_place_of(place.block, param.columns);
     int64_t row = p.first_row + p.row, column = p.first_column + p.column;
@@ -85,29 +106,21 @@ __global__ void __launch_bounds__(TILE_THREADS, 1)
             if (skips)
                 own[k] = hold8<P>(param, row + k, column, param.columns);
             else
-                own[k] = narrowed<P>(update_eight(j, formats_of<P, Mixed>(j.narrow), {row + k, column}));
+                own[k] = narrowed<P>(update_eight(j, narrow_of_job<P, F>(j.narrow), {row + k, column}));
         }
-        quantize_tile(own, list.job[place.job].uses, p, param.rows, param.columns);
+        quantize_tile(own, job.uses, p, param.rows, param.columns);
     } else {
-#pragma unroll 1
-        for (int k = 0; k < OWN_ROWS; k++) {
-            if (k >= left || skips) continue;
-            const update_job<adamw_rule> &row_job = list.job[list_place_of(list, block_again()).job].update;
-            update_eight(row_job, formats_of<P, Mixed>(row_job.narrow), {row + k, column});
-        }
-        list_place again = list_place_of(list, block_again());
-        const adamw_quantize_job &same = list.job[again.job];
-        const view &stored = same.update.t[UPDATE_PARAM];
-        quantize_loaded<P>(stored, same.uses, tile_place_of(again.block, stored.columns));
+        if (!skips) update_rows<F>(j, row, column, left);
+        quantize_loaded<P>(param, job.uses, p);
     }
 }
 
-/* Returns 0 blocks if this kernel (P, Mixed) is not for the call's formats. */
-template <ott_dtype P, bool Mixed>
+/* Returns 0 blocks if this kernel (P, F) is not for the call's formats. */
+template <ott_dtype P, update_formats F>
 static int64_t fill_adamw_quantize(const adamw_args &a, adamw_quantize_job &j) {
     if (!a.q || a.param->dtype != P) return 0;
     j = {job_of(a), quantize_by_tiles(a.q)};
-    return (j.update.narrow != 0) == Mixed ? tile_blocks(a.param->rows, a.param->columns) : 0;
+    return formats_of(j.update) == F ? tile_blocks(a.param->rows, a.param->columns) : 0;
 }
 
 /* Sets the amaxes of groups that extend beyond a tile to 0, because atomicMax can only raise them. */
@@ -152,14 +165,22 @@ static cudaError_t launch_those(const adamw_args *items, int64_t count, cudaStre
     return list_launch<Kernel>(Threads, Fill, items, count, stream);
 }
 
+template <ott_dtype P, update_formats F>
+static cudaError_t launch_quantized(const adamw_args *items, int64_t count, cudaStream_t stream) {
+    return launch_those<adamw_tile_kernel<P, F>, TILE_THREADS, fill_adamw_quantize<P, F>>(items, count,
+                                                                                          stream);
+}
+
 extern "C" cudaError_t adamw_launch(const adamw_args *items, int64_t count, cudaStream_t stream) {
     static cudaError_t (*const launches[])(const adamw_args *, int64_t, cudaStream_t) = {
         launch_those<clear_kernel, ROW_THREADS, fill_clear>,
-        launch_those<rule_kernel<adamw_rule, false>, ROW_THREADS, fill_adamw<false>>,
-        launch_those<rule_kernel<adamw_rule, true>, ROW_THREADS, fill_adamw<true>>,
-        launch_those<adamw_tile_kernel<OTT_F32, false>, TILE_THREADS, fill_adamw_quantize<OTT_F32, false>>,
-        launch_those<adamw_tile_kernel<OTT_F32, true>, TILE_THREADS, fill_adamw_quantize<OTT_F32, true>>,
-        launch_those<adamw_tile_kernel<OTT_BF16, true>, TILE_THREADS, fill_adamw_quantize<OTT_BF16, true>>,
+        launch_those<rule_kernel<adamw_rule, ALL_F32>, ROW_THREADS, fill_adamw<ALL_F32>>,
+        launch_those<rule_kernel<adamw_rule, ALL_BF16>, ROW_THREADS, fill_adamw<ALL_BF16>>,
+        launch_those<rule_kernel<adamw_rule, ANY_FORMATS>, ROW_THREADS, fill_adamw<ANY_FORMATS>>,
+        launch_quantized<OTT_F32, ALL_F32>,
+        launch_quantized<OTT_F32, ANY_FORMATS>,
+        launch_quantized<OTT_BF16, ALL_BF16>,
+        launch_quantized<OTT_BF16, ANY_FORMATS>,
         launch_those<pass_kernel<OTT_F32>, TILE_THREADS, fill_rest<OTT_F32>>,
         launch_those<pass_kernel<OTT_BF16>, TILE_THREADS, fill_rest<OTT_BF16>>};
     cudaError_t status = cudaSuccess;

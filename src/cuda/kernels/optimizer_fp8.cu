@@ -100,8 +100,8 @@ __global__ void __launch_bounds__(ROW_THREADS) adamw_fp8_kernel(GRID_CONSTANT(jo
     if (j.state[STEP_SKIP] != 0.0f) return;
     update_constants c = update_constants_of(&j.o, j.state);
     uint64_t update = step_state_update(j.state);
-    uint64_t first = (uint64_t)(j.first + at.row * j.row_step + at.column);
-    rng_block block = {};
+    uint64_t index = (uint64_t)(j.first + at.row * j.row_step + at.column);
+    stochastic_blocks blocks = {};
     held<OTT_F32> p = hold8_state(j.param, narrow_param, at), g = hold8_state(j.grad, narrow_grad, at);
     eight made, m = load_moment(j.moment1, at), v = load_moment(j.moment2, at);
 #pragma unroll
@@ -113,8 +113,8 @@ __global__ void __launch_bounds__(ROW_THREADS) adamw_fp8_kernel(GRID_CONSTANT(jo
         m.x[i] = e.slot[0];
         v.x[i] = e.slot[1];
         if (narrow_param)
-            made.x[i] = stochastic_bf16(e.p, next_draw(block, j.seed, update, first, i, STOCHASTIC_SUM_PARAM),
-                                        STOCHASTIC_PARAM);
+            made.x[i] = stochastic_bf16(e.p, stochastic_number(next_words(blocks, j.seed, update, index, i),
+                                                               update, index + i, STOCHASTIC_SUM));
     }
     moment_scale scale1 = scale_of_group(m), scale2 = scale_of_group(v);
     /* all threads of a group read its scales before one of them overwrites the scales */

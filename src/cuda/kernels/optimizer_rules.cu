@@ -3,25 +3,12 @@
 #include "cuda/kernels/kernels.h"
 #include "cuda/rules.h"
 
-RULE(lion, 1, STOCHASTIC_SUM_PARAM);
-RULE(sgd, 1, STOCHASTIC_SUM_PARAM);
-RULE(adam, 2, STOCHASTIC_SUM_PARAM);
-RULE(schedule_free, 3, STOCHASTIC_SUM_ITERATES);
-RULE(muon_momentum, 0, STOCHASTIC_SUM_PARAM);
-
-/* schedule_free does not round the parameter, but computes it from the stored iterate and average. */
-__device__ __forceinline__ void round_param(schedule_free_rule, const update_constants &c, bool narrow,
-                                            uint64_t draw, update_element &e) {
-    (void)narrow, (void)draw;
-    e.p = update_point(c.o, e.slot[0], e.slot[1]);
-}
-
-/* In muon_momentum, e.p is not the parameter but the momentum, so it is rounded as optimizer state. */
-__device__ __forceinline__ void round_param(muon_momentum_rule, const update_constants &c, bool narrow,
-                                            uint64_t draw, update_element &e) {
-    (void)c;
-    if (narrow) e.p = stochastic_bf16(e.p, draw, STOCHASTIC_SLOT);
-}
+RULE(lion, 1, STOCHASTIC_SUM, STOCHASTIC_AVERAGE);
+RULE(sgd, 1, STOCHASTIC_SUM, STOCHASTIC_AVERAGE);
+RULE(adam, 2, STOCHASTIC_SUM, STOCHASTIC_AVERAGE);
+RULE(schedule_free, 3, STOCHASTIC_NONE, STOCHASTIC_SUM);
+/* the rule's parameter is the momentum */
+RULE(muon_momentum, 0, STOCHASTIC_AVERAGE, STOCHASTIC_NONE);
 
 static inline update_job<lion_rule> job_of(const lion_args &a) {
     return update_job_of<lion_rule>(a, {a.param, a.grad, a.momentum},
@@ -44,13 +31,16 @@ static inline update_job<muon_momentum_rule> job_of(const muon_momentum_args &a)
                                              {0.0f, 0.0f, 0.0f, 0.0f, a.factor, false});
 }
 
+template <class Rule, update_formats F, class Args>
+static cudaError_t launch_formats(const Args *items, int64_t count, cudaStream_t stream) {
+    return list_launch<rule_kernel<Rule, F>>(ROW_THREADS, fill_rule<Rule, F, Args>, items, count, stream);
+}
+
 template <class Rule, class Args>
 static cudaError_t launch_rule(const Args *items, int64_t count, cudaStream_t stream) {
-    cudaError_t status = list_launch<rule_kernel<Rule, false>>(ROW_THREADS, fill_rule<Rule, false, Args>,
-                                                               items, count, stream);
-    if (status != cudaSuccess) return status;
-    return list_launch<rule_kernel<Rule, true>>(ROW_THREADS, fill_rule<Rule, true, Args>, items, count,
-                                                stream);
+    cudaError_t status = launch_formats<Rule, ALL_F32>(items, count, stream);
+    if (status == cudaSuccess) status = launch_formats<Rule, ALL_BF16>(items, count, stream);
+    return status == cudaSuccess ? launch_formats<Rule, ANY_FORMATS>(items, count, stream) : status;
 }
 
 extern "C" cudaError_t lion_launch(const lion_args *items, int64_t count, cudaStream_t stream) {
@@ -169,8 +159,8 @@ template <ott_dtype D> __global__ void __launch_bounds__(ROW_THREADS) muon_kerne
     if (at.column >= j.param.columns || j.state[STEP_SKIP] != 0.0f) return;
     float lr = j.state[STEP_LEARNING_RATE], decay = lr * j.weight_decay, size = lr * j.scale;
     uint64_t number = step_state_update(j.state);
-    uint64_t first = (uint64_t)(j.first + at.row * j.row_step + at.column);
-    rng_block block = {};
+    uint64_t index = (uint64_t)(j.first + at.row * j.row_step + at.column);
+    stochastic_blocks blocks = {};
     held<OTT_F32> stored = hold8_state(j.param, j.narrow, at);
     eight p, u = load8<D>(j.update, at.row, at.column);
 #pragma unroll
@@ -179,8 +169,8 @@ template <ott_dtype D> __global__ void __launch_bounds__(ROW_THREADS) muon_kerne
         p.x[i] = p.x[i] - decay * p.x[i];
         p.x[i] = p.x[i] - size * u.x[i];
         if (j.narrow)
-            p.x[i] = stochastic_bf16(p.x[i], next_draw(block, j.seed, number, first, i, STOCHASTIC_SUM_PARAM),
-                                     STOCHASTIC_PARAM);
+            p.x[i] = stochastic_bf16(p.x[i], stochastic_number(next_words(blocks, j.seed, number, index, i),
+                                                               number, index + i, STOCHASTIC_SUM));
     }
     store8_state(j.param, j.narrow, at, p);
 }

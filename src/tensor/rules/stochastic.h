@@ -7,16 +7,15 @@
  * There are two kinds of tensors. Sums are weights, to which each update adds a little. Averages are moments,
  * which decay.
  *
- * Draws for averages are practically independent (splitmix32 from a random start), so each rounding is
- * unbiased. An average forgets its rounding errors, but a sum does not. After n independent roundings of a
- * fraction f of a step, a sum is off by sqrt(n f (1 - f)) steps. An update at a small learning rate is
- * smaller than this.
+ * Draws for averages are independent random numbers, so each rounding is unbiased. An average forgets its
+ * rounding errors, but a sum does not. After n independent roundings of a fraction f of a step, a sum is off
+ * by sqrt(n f (1 - f)) steps. An update at a small learning rate is smaller than this.
  *
  * Draws for sums therefore form a Weyl sequence: the first is random, and each update adds a constant, called
  * turn, modulo 2^16 (Kuipers and Niederreiter 1974, chapter 2). If n consecutive updates each add a fraction
  * f of a step, n f of them round up, give or take a few. If an element changes only in every s-th update, its
  * draws advance by s * turn. They are uneven if s * turn / 2^16 is nearly an integer: for the golden ratio,
- * if s is 21 or 55. So each element randomly gets one of eight turns, each with other bad s. For each s up to
+ * if s is 21 or 55. So eight neighbouring elements have eight turns, each with other bad s. For each s up to
  * 64, from about 200 updates on, the standard deviation over elements is smaller than with independent draws.
  */
 #ifndef TENSOR_RULES_STOCHASTIC_H
@@ -26,60 +25,66 @@
 #include "base/rng.h"
 #include <stdbool.h>
 
-/* A draw has four numbers of 16 bits: one for the parameter, and one for each of three state slots. */
-enum { STOCHASTIC_PARAM, STOCHASTIC_SLOT };
+/* A draw has four numbers of 16 bits: two for sums, then two for averages. STOCHASTIC_NONE: the tensor is not
+   rounded stochastically. */
+enum { STOCHASTIC_SUM, STOCHASTIC_AVERAGE = 2, STOCHASTIC_NONE = -1 };
 
-/* Masks of the numbers in a draw that round sums (weights, see above). SUM_PARAM: only the parameter's
-   number. SUM_ITERATES (schedule-free): also the numbers of slots 0 and 1. */
-#define STOCHASTIC_SUM_PARAM    UINT64_C(0x00000000ffff)
-#define STOCHASTIC_SUM_ITERATES UINT64_C(0xffffffffffff)
-
-/* The eight turns, constants of 16 bits. An element has one of them, which each update adds to its draw. All
+/* The eight turns, constants of 16 bits. Element i has turn i % 8, which each update adds to its draw. All
    are odd, so that 2^16 updates draw each number once. The continued fractions of turn / 2^16 have no
    quotient above 4, which spreads consecutive draws evenly. */
 #define STOCHASTIC_TURNS_LOW  UINT64_C(0x5aa14c076301c655) /* turns 50773, 25345, 19463, 23201 */
 #define STOCHASTIC_TURNS_HIGH UINT64_C(0x8c1d5f09b8b15c63) /* turns 23651, 47281, 24329, 35869 */
 
-/* Returns the random words that start the draws of elements index and index ^ 1, the same in all updates. */
-ANYWHERE rng_block stochastic_block(uint64_t seed, uint64_t index) {
-    return rng_philox(seed, 0, index / 2);
+/* The random words from which an element's draws for one update are made. */
+typedef struct stochastic_words {
+    uint32_t start;   /* the same in all updates; each half starts a sum's draws */
+    uint32_t average; /* new in each update; each half is an average's draw */
+} stochastic_words;
+
+/* The random words of eight elements: half a word for an element's first sum (its second sum takes the
+   half of element index ^ 1), and a word for its averages. Seven rounds of Philox pass the tests of BigCrush
+   (Salmon et al. 2011). */
+typedef struct stochastic_blocks {
+    rng_block start, average[2];
+} stochastic_blocks;
+
+/* Returns the blocks of elements first to first + 7. first: a multiple of 8. */
+ANYWHERE stochastic_blocks stochastic_blocks_of(uint64_t seed, uint64_t update, uint64_t first) {
+    const stochastic_blocks b = {
+        rng_philox_rounds(seed, 0, first, 7),
+        {rng_philox_rounds(seed, update + 1, first, 7), rng_philox_rounds(seed, update + 1, first | 4, 7)}};
+    return b;
 }
 
-/* Returns update * turn modulo 2^16, for turn number `kind`, 0 to 7. */
-ANYWHERE uint32_t stochastic_turned(uint32_t kind, uint64_t update) {
-    uint64_t turns = kind & 4 ? STOCHASTIC_TURNS_HIGH : STOCHASTIC_TURNS_LOW;
-    return (uint32_t)update * (uint32_t)(turns >> 16 * (kind & 3) & 0xffff) & 0xffff;
+/* Returns the words of element `index`, which is in the blocks. */
+ANYWHERE stochastic_words stochastic_words_in(const stochastic_blocks *b, uint64_t index) {
+    uint32_t pair = rng_word(&b->start, index / 2);
+    const stochastic_words w = {index & 1 ? pair : pair << 16 | pair >> 16,
+                                rng_word(&b->average[index / 4 & 1], index)};
+    return w;
 }
 
-/* Adds `turned` to each 16-bit half of a word, modulo 2^16. */
-ANYWHERE uint32_t stochastic_turn(uint32_t word, uint32_t turned) {
-    return ((word & 0xffff0000u) + (turned << 16)) | ((word + turned) & 0xffffu);
+/* Returns the words of element `index` of a parameter for update number `update`. */
+ANYWHERE stochastic_words stochastic_words_of(uint64_t seed, uint64_t update, uint64_t index) {
+    stochastic_blocks b = stochastic_blocks_of(seed, update, index & ~UINT64_C(7));
+    return stochastic_words_in(&b, index);
 }
 
-/* Returns number `update` of the splitmix32 sequence that starts at `word`. */
-ANYWHERE uint32_t stochastic_mix(uint32_t word, uint64_t update) {
-    uint32_t x = word + (uint32_t)update * 0x9e3779b9u;
-    x = (x ^ x >> 16) * 0x85ebca6bu;
-    x = (x ^ x >> 13) * 0xc2b2ae35u;
-    return x ^ x >> 16;
+/* Returns number `which` (STOCHASTIC_SUM, STOCHASTIC_AVERAGE, or the next one) of the draw of element `index`
+   for update number `update`. */
+ANYWHERE uint32_t stochastic_number(stochastic_words w, uint64_t update, uint64_t index, int which) {
+    uint64_t turns = index & 4 ? STOCHASTIC_TURNS_HIGH : STOCHASTIC_TURNS_LOW;
+    uint32_t turn = (uint32_t)(turns >> 16 * (index & 3) & 0xffff), count = (uint32_t)update;
+    if (which == STOCHASTIC_SUM) return (w.start + (count << 16) * turn) >> 16;
+    if (which == STOCHASTIC_SUM + 1) return (w.start + count * turn) & 0xffffu;
+    return which == STOCHASTIC_AVERAGE ? w.average >> 16 : w.average & 0xffffu;
 }
 
-/* Returns the draw of element `index` for update number `update`. b: the element's stochastic_block; sums:
-   STOCHASTIC_SUM_PARAM or _ITERATES. Bits of the draw's last number choose the element's turn, one of eight
-   constants, because this number never rounds a sum. */
-ANYWHERE uint64_t stochastic_draw(rng_block b, uint64_t update, uint64_t index, uint64_t sums) {
-    uint32_t low = index % 2 ? b.word[2] : b.word[0], high = index % 2 ? b.word[3] : b.word[1];
-    uint32_t turned = stochastic_turned(high >> 29, update);
-    uint64_t sum = stochastic_turn(low, turned) | (uint64_t)stochastic_turn(high, turned) << 32;
-    uint64_t average = stochastic_mix(low, update) | (uint64_t)stochastic_mix(high, update) << 32;
-    return (sum & sums) | (average & ~sums);
-}
-
-/* Rounds x to bf16 (the low 16 bits become 0) with number `which` of a draw. A NaN stays unchanged. */
-ANYWHERE float stochastic_bf16(float x, uint64_t draw, int which) {
-    uint32_t bits = fmath_bits(x), r = (uint32_t)(draw >> 16 * which) & 0xffffu;
+/* Rounds x to bf16 (the low 16 bits become 0) with a number of 16 bits. A NaN stays unchanged. */
+ANYWHERE float stochastic_bf16(float x, uint32_t number) {
+    uint32_t bits = fmath_bits(x);
     bool is_nan = (bits & 0x7fffffffu) > 0x7f800000u;
-    return is_nan ? x : fmath_from_bits((bits + r) & 0xffff0000u);
+    return is_nan ? x : fmath_from_bits((bits + number) & 0xffff0000u);
 }
 
 #endif

@@ -20,7 +20,9 @@ typedef struct update_options {
 typedef struct update_constants {
     const update_options *o;
     float clip, lr, decay, step_size, sqrt_correction2, average;
-    bool is_first; /* true in the first update of the run */
+    float inverse2;   /* 1 / sqrt_correction2, used if has_inverse */
+    bool has_inverse; /* true: update_root divides faster, but gives NaN for infinity */
+    bool is_first;    /* true in the first update of the run */
 } update_constants;
 
 /* An element: parameter, gradient, and the rule's slots: momentum (Lion, SGD), moments 1 and 2 (AdamW, Adam),
@@ -39,8 +41,18 @@ ANYWHERE update_constants update_constants_of(const update_options *o, const flo
     c.step_size = lr / state[STEP_CORRECTION1];
     c.sqrt_correction2 = state[STEP_SQRT_CORRECTION2];
     c.average = state[STEP_AVERAGE];
+    c.inverse2 = 0.0f;
+    c.has_inverse = false;
     c.is_first = step_state_update(state) == 1;
     return c;
+}
+
+/* Returns the root of the second moment v without its bias. With has_inverse, two fused operations correct
+   the product with the inverse to the quotient (Markstein 1990). */
+ANYWHERE float update_root(const update_constants *c, float v) {
+    float root = sqrtf(v), quotient = root * c->inverse2;
+    if (!c->has_inverse) return root / c->sqrt_correction2;
+    return fmaf(fmaf(-c->sqrt_correction2, quotient, root), c->inverse2, quotient);
 }
 
 /* Returns the sign of x: 1 or -1; 0 for 0 and NaN. */
@@ -53,7 +65,7 @@ ANYWHERE void update_adamw(const update_constants *c, update_element *e) {
     float p = e->p - c->decay * e->p;
     m = fmaf(g - m, 1.0f - c->o->beta1, m);
     v = fmaf(g * g, 1.0f - c->o->beta2, v * c->o->beta2);
-    e->p = p - c->step_size * (m / (sqrtf(v) / c->sqrt_correction2 + c->o->epsilon));
+    e->p = p - c->step_size * (m / (update_root(c, v) + c->o->epsilon));
     e->slot[0] = m;
     e->slot[1] = v;
 }
@@ -78,7 +90,7 @@ ANYWHERE void update_adam(const update_constants *c, update_element *e) {
     float g = fmaf(e->p, c->o->weight_decay, e->g * c->clip);
     float m = fmaf(g - e->slot[0], 1.0f - c->o->beta1, e->slot[0]);
     float v = fmaf(g * g, 1.0f - c->o->beta2, e->slot[1] * c->o->beta2);
-    e->p = e->p - c->step_size * (m / (sqrtf(v) / c->sqrt_correction2 + c->o->epsilon));
+    e->p = e->p - c->step_size * (m / (update_root(c, v) + c->o->epsilon));
     e->slot[0] = m;
     e->slot[1] = v;
 }
@@ -92,7 +104,7 @@ ANYWHERE void update_schedule_free(const update_constants *c, update_element *e)
     float z = c->is_first ? e->p : e->slot[0], x = c->is_first ? e->p : e->slot[1];
     float g = e->g * c->clip;
     float v = fmaf(g * g, 1.0f - c->o->beta2, e->slot[2] * c->o->beta2);
-    float along = g / (sqrtf(v) / c->sqrt_correction2 + c->o->epsilon);
+    float along = g / (update_root(c, v) + c->o->epsilon);
     z = z - c->lr * fmaf(e->p, c->o->weight_decay, along);
     x = fmaf(z - x, c->average, x);
     e->p = update_point(c->o, z, x);
