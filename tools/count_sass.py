@@ -45,28 +45,28 @@ ROWS = [
     Row("elementwise", "add_kernel<1, 1>", "sum of two tensors", "l2 s1", 8, 8, 1, 6, 6, ""),
     Row("swiglu", "swiglu_kernel<swiglu_forward<1>", "SwiGLU", "l2 s1", 8, 8, 1, 6, 6, ""),
     Row("swiglu", "swiglu_kernel<swiglu_backward<1>", "SwiGLU backward", "l3 s2", 8, 8, 1, 10, 10, ""),
-    Row("swiglu", "tile_kernel<swiglu_forward<1>", "SwiGLU, amax", "l12 s2 c0 m1", 64, 16, 1, 6, 6, ""),
+    Row("swiglu", "tile_kernel<swiglu_forward<1>", "SwiGLU, amax", "l16 s8 c0 m1", 64, 64, 1, 6, 6, ""),
     Row("swiglu", "tile_kernel<swiglu_backward<1>", "SwiGLU backward, amaxes", "l14 s4 m1 c0", 64, 16, 2, 10,
         10, ""),
-    Row("quantize", "tile_kernel<memory_source<1>", "amax", "l8 c0 m1", 64, 64, 1, 2, 2, ""),
-    Row("quantize", "tile_kernel<memory_source<1>", "cast, codes of rows", "l8 c8 m0", 64, 64, 1, 3, 3, ""),
+    Row("quantize", "quantize_kernel<1>", "amax", "l8 c0 m1", 64, 64, 1, 2, 2, ""),
+    Row("quantize", "quantize_kernel<1>", "cast, codes of rows", "l8 c8 m0", 64, 64, 1, 3, 3, ""),
     Row("loss", "cross_entropy_kernel<1>", "cross entropy, 128,256 columns", "l3 s1", 501, 8, 1, 8, 4, ""),
     Row("embedding", "embedding_forward_kernel<1, 1>", "embedding", "l1 s1", 8, 8, 1, 4, 4, ""),
     Row("reduce", "block_sums_kernel<1, true>", "sum of squares, bf16", "n8", 256, 8, 1, 2, 2, ""),
     Row("elementwise", "dropout_kernel<1>", "dropout", "l1 s1 p2", 8, 8, 1, 4, 4,
         "2 Philox blocks for 8 elements"),
-    Row("optimizer", "rule_kernel<adamw_rule, (update_formats)0>", "AdamW, fp32", "l8 s6", 8, 8, 1, 28, 28, ""),
-    Row("optimizer", "rule_kernel<adamw_rule, (update_formats)1>", "AdamW, bf16", "l4 s3", 128, 8, 1, 14, 14,
+    Row("optimizer", "rule_kernel<adamw_rule, 0>", "AdamW, fp32", "l8 s6", 8, 8, 1, 28, 28, ""),
+    Row("optimizer", "rule_kernel<adamw_rule, 1>", "AdamW, bf16", "l4 s3", 128, 8, 1, 14, 14,
         ""),
-    Row("optimizer", "adamw_tile_kernel<1, (update_formats)1>", "AdamW, bf16, amax", "l12 s3 c0 m1", 64, 8, 1,
+    Row("optimizer", "adamw_tile_kernel<1, 1>", "AdamW, bf16, amax", "l12 s3 c0 m1", 64, 8, 1,
         14, 14, ""),
-    Row("optimizer_rules", "rule_kernel<lion_rule, (update_formats)1>", "Lion, bf16", "l3 s2", 128, 8, 1, 10,
+    Row("optimizer_rules", "rule_kernel<lion_rule, 1>", "Lion, bf16", "l3 s2", 128, 8, 1, 10,
         10, ""),
-    Row("optimizer_rules", "rule_kernel<sgd_rule, (update_formats)1>", "SGD, bf16", "l3 s2", 128, 8, 1, 10, 10,
+    Row("optimizer_rules", "rule_kernel<sgd_rule, 1>", "SGD, bf16", "l3 s2", 128, 8, 1, 10, 10,
         ""),
-    Row("optimizer_rules", "rule_kernel<schedule_free_rule, (update_formats)1>", "schedule-free AdamW, bf16",
+    Row("optimizer_rules", "rule_kernel<schedule_free_rule, 1>", "schedule-free AdamW, bf16",
         "l5 s4", 128, 8, 1, 18, 18, ""),
-    Row("optimizer_rules", "rule_kernel<muon_momentum_rule, (update_formats)1>", "Muon, momentum, bf16",
+    Row("optimizer_rules", "rule_kernel<muon_momentum_rule, 1>", "Muon, momentum, bf16",
         "l2 s1", 128, 8, 1, 6, 6, ""),
     Row("optimizer_rules", "muon_kernel<1>", "Muon, update, bf16", "l2 s1 p4", 8, 8, 1, 6, 6,
         "4 Philox blocks for 8 elements"),
@@ -97,7 +97,7 @@ def output_of(*arguments):
 
 def readable(names):
     """Returns the kernels' names as C++ prints them, without their result and the type of their formats."""
-    text = output_of("c++filt", *names).replace("(ott_dtype)", "")
+    text = output_of("c++filt", *names).replace("(ott_dtype)", "").replace("(update_formats)", "")
     return [re.sub(r"^void ", "", line) for line in text.splitlines()]
 
 

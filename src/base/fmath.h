@@ -39,6 +39,17 @@ ANYWHERE float fmath_power_of_two(int n) {
     return fmath_from_bits((uint32_t)(n + 127) << 23);
 }
 
+/* exp(r) for |r| <= ln2/2. */
+ANYWHERE float fmath_exp_near_zero(float r) {
+    float p = FMATH_EXP_P0;
+    p = fmaf(p, r, FMATH_EXP_P1);
+    p = fmaf(p, r, FMATH_EXP_P2);
+    p = fmaf(p, r, FMATH_EXP_P3);
+    p = fmaf(p, r, FMATH_EXP_P4);
+    p = fmaf(p, r, FMATH_EXP_P5);
+    return fmaf(p, r * r, r) + 1.0f;
+}
+
 /* exp(x); the error is at most 1 ulp for x in [-87, 88]. x is clamped to [FMATH_EXP_MIN, FMATH_EXP_MAX]; NaN
    gives NaN. exp(x) = p 2^n: multiplies p by two powers of two, and only the second product can round. */
 ANYWHERE float fmath_exp(float x) {
@@ -48,13 +59,7 @@ ANYWHERE float fmath_exp(float x) {
     float n = rintf(x * FMATH_LOG2E);
     float r = fmaf(-n, FMATH_LN2_HI, x);
     r = fmaf(-n, FMATH_LN2_LO, r);
-    float p = FMATH_EXP_P0;
-    p = fmaf(p, r, FMATH_EXP_P1);
-    p = fmaf(p, r, FMATH_EXP_P2);
-    p = fmaf(p, r, FMATH_EXP_P3);
-    p = fmaf(p, r, FMATH_EXP_P4);
-    p = fmaf(p, r, FMATH_EXP_P5);
-    p = fmaf(p, r * r, r) + 1.0f;
+    float p = fmath_exp_near_zero(r);
     int n_int = (int)n;
     int first = n_int >> 1; /* n / 2, rounded down */
     return (p * fmath_power_of_two(first)) * fmath_power_of_two(n_int - first);

@@ -232,11 +232,15 @@ template <class Rule> static update_formats formats_of(const update_job<Rule> &j
 /* Pieces of a row that a block updates in turn. So few threads search in the list. */
 template <update_formats F> constexpr int update_pieces = F == ALL_BF16 ? 16 : 1;
 
+/* Blocks that must fit on a multiprocessor: more would spill registers. */
+template <class Rule, update_formats F>
+constexpr int update_blocks = F == ALL_F32                      ? 4
+                              : F == ALL_BF16 &&Rule::slots < 3 ? 3
+                                                                : 2;
+
 /* Reads each tensor once and writes the changed tensors once. */
 template <class Rule, update_formats F>
-__global__ void __launch_bounds__(ROW_THREADS, F == ALL_F32    ? 4
-                                               : F == ALL_BF16 ? 3
-                                                               : 2)
+__global__ void __launch_bounds__(ROW_THREADS, update_blocks<Rule, F>)
     rule_kernel(GRID_CONSTANT(job_list<update_job<Rule>>) list) {
     list_place place = list_place_of(list);
     const update_job<Rule> &j = list.job[place.job];

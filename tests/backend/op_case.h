@@ -56,6 +56,7 @@ typedef struct op_case {
     int64_t size[26];       /* sizes of the letters 'A' to 'Z' in the op's shapes */
     int64_t note[4];        /* for use by the op's fixture */
     bool act_used;          /* true: a field with format "hp" has the format `act` already */
+    bool tidy;              /* true: rows are aligned as in a model, and all state has the format `act` */
     int quant_writes;       /* which arrays (QUANT_*) of the current quantized tensor the op writes */
     region regions[CASE_REGIONS_MAX];
     int region_count;

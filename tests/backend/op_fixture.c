@@ -643,8 +643,9 @@ static void grad_norm_prepare(op_case *c) {
 /* Draws the scalars that give an element's position in its parameter. */
 static void draw_scalars(op_case *c) {
     set_integer(c, "seed", 0x123456789 + case_draw(c, 1000));
-    set_integer(c, "first", case_draw(c, 2) ? case_draw(c, 1000) : (int64_t)1 << 33);
-    set_integer(c, "row_step", SIZE('N') + case_draw(c, 2) * case_draw(c, 70));
+    int64_t unit = c->tidy ? 8 : 1;
+    set_integer(c, "first", case_draw(c, 2) ? unit * case_draw(c, 1000) : (int64_t)1 << 33);
+    set_integer(c, "row_step", SIZE('N') + case_draw(c, 2) * unit * case_draw(c, 70));
 }
 
 static void adamw_scalars(op_case *c) {

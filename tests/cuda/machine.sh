@@ -7,7 +7,7 @@ logs=$(find "$1" -name '*.ptxas')
 [ -n "$logs" ] || { echo "SKIPPED: no kernel was built for a GPU in $1 (nvcc)"; exit 77; }
 
 # shellcheck disable=SC2086
-cat $logs | c++filt | sed 's/(ott_dtype)//g' | awk '
+cat $logs | c++filt | sed 's/(ott_dtype)//g; s/(update_formats)//g' | awk '
 function threads_of(kernel) {
     if (kernel ~ /^attention_/) return 64
     if (kernel ~ /^amax_update_kernel/) return 32

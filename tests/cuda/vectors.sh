@@ -18,7 +18,7 @@ ls "$folder"/kernels/elementwise.cu.o >/dev/null ||
 
 # The columns: kernel : matrices that it loads : matrices that it stores : number of stores of eight codes.
 # A letter a or b is a matrix in the format of the first or second template argument (0: fp32, which takes two
-# loads for eight values). f: a matrix in fp32. r: a matrix in fp32 or bf16, selected at run time. N: the
+# loads for eight values). f: a matrix in fp32. h: in bf16. r: a matrix in fp32 or bf16, selected at run time. N: the
 # second argument is a number of pieces, by which the loads and stores are multiplied.
 table='
 convert_kernel<                 : a       : b     : 0
@@ -28,7 +28,7 @@ swiglu_kernel<swiglu_forward<   : a a     : a     : 0
 swiglu_kernel<swiglu_backward<  : a a a   : a a   : 0
 tile_kernel<swiglu_forward<     : a a     : a     : 9
 tile_kernel<swiglu_backward<    : a a a   : a a   : 9
-tile_kernel<memory_source<      : a       :       : 9
+quantize_kernel<                : a       :       : 9
 transpose_kernel                :         :       : 1
 dequantize_kernel<              :         : a     : 0
 norm_forward_wide_kernel<       : N a a f : N a a : 2
@@ -36,17 +36,21 @@ norm_backward_wide_kernel<      : N a a f : N a   : 2
 cross_entropy_kernel<           : a a a   : a     : 0
 embedding_forward_kernel<       : a       : b     : 0
 embedding_backward_kernel<      : a b     : b     : 0
-rule_kernel<adamw_rule, false   : f f f f : f f f : 0
-rule_kernel<adamw_rule, true    : r r r r : r r r : 0
-rule_kernel<lion_rule, false    : f f f   : f f   : 0
-rule_kernel<lion_rule, true     : r r r   : r r   : 0
-rule_kernel<schedule_free_rule, false : f f f f f : f f f f : 0
-rule_kernel<schedule_free_rule, true  : r r r r r : r r r r : 0
+rule_kernel<adamw_rule, 0       : f f f f : f f f : 0
+rule_kernel<adamw_rule, 1       : h h h h : h h h : 0
+rule_kernel<adamw_rule, 2       : r r r r : r r r : 0
+rule_kernel<lion_rule, 0        : f f f   : f f   : 0
+rule_kernel<lion_rule, 1        : h h h   : h h   : 0
+rule_kernel<lion_rule, 2        : r r r   : r r   : 0
+rule_kernel<schedule_free_rule, 0 : f f f f f : f f f f : 0
+rule_kernel<schedule_free_rule, 1 : h h h h h : h h h h : 0
+rule_kernel<schedule_free_rule, 2 : r r r r r : r r r r : 0
 adamw_fp8_kernel<false          : f f     : f     : 2
 adamw_fp8_kernel<true           : r r     : r     : 2
-adamw_tile_kernel<0, false      : f f f f : f f f : 9
-adamw_tile_kernel<0, true       : f r r r : f r r : 9
-adamw_tile_kernel<1, true       : a r r r : a r r : 9
+adamw_tile_kernel<0, 0          : f f f f : f f f : 9
+adamw_tile_kernel<0, 2          : f r r r : f r r : 9
+adamw_tile_kernel<1, 1          : h h h h : h h h : 9
+adamw_tile_kernel<1, 2          : a r r r : a r r : 9
 ranks_kernel<                   : a       : a     : 0
 '
 for source in elementwise embedding loss norm optimizer optimizer_fp8 optimizer_rules quantize ranks swiglu
@@ -56,7 +60,7 @@ done | awk '
 /Function :/ { kernel = $3; print kernel, "-" }
 / LDG\.[A-Z0-9.]*128/ { print kernel, "loads" }
 / STG\.[A-Z0-9.]*128/ { print kernel, "stores" }
-/ STG\.[A-Z0-9.]*64/ { print kernel, "codes" }' | c++filt -p | sed 's/(ott_dtype)//g' |
+/ STG\.[A-Z0-9.]*64/ { print kernel, "codes" }' | c++filt -p | sed 's/(ott_dtype)//g; s/(update_formats)//g' |
     awk -v table="$table" '
 function wanted(matrices, name,   part, n, i, sum, times, number, rest) {
     n = split(matrices, part, " ")
@@ -67,6 +71,7 @@ function wanted(matrices, name,   part, n, i, sum, times, number, rest) {
     for (i = 1; i <= n; i++)
         if (part[i] == "N") times = number["b"]
         else if (part[i] == "r") sum += 3
+        else if (part[i] == "h") sum += 1
         else sum += part[i] == "f" || number[part[i]] == 0 ? 2 : 1
     return times * sum
 }

@@ -3,22 +3,17 @@
    columns or the full tensor need two passes. */
 #include "cuda/kernels/tile.h"
 
-template <ott_dtype D> struct memory_source {
-    static constexpr ott_dtype dtype = D;
-    static constexpr int outputs = 1;
-    int64_t rows, columns;
-    view made[1];
-    quantize_uses uses[1];
-};
+/* Quantizes a tensor in memory. */
 template <ott_dtype D>
-__device__ __forceinline__ void make_eight(const memory_source<D> &, int64_t, int64_t) {}
+__global__ void __launch_bounds__(TILE_THREADS, D == OTT_F32 ? 1 : 2)
+    quantize_kernel(view x, GRID_CONSTANT(quantize_uses) uses) {
+    quantize_loaded<D>(x, uses, tile_place_of(x.columns));
+}
 
 extern "C" cudaError_t quantize_pass(const tensor *x, const quantize_uses *uses, cudaStream_t stream) {
-    WITH_DTYPE(x->dtype, D, {
-        memory_source<D> source = {x->rows, x->columns, {view_of(x)}, {*uses}};
-        LAUNCH_BLOCKS(tile_kernel<memory_source<D>>, tile_blocks(x->rows, x->columns), TILE_THREADS, stream,
-                      source);
-    });
+    WITH_DTYPE(x->dtype, D,
+               LAUNCH_BLOCKS(quantize_kernel<D>, tile_blocks(x->rows, x->columns), TILE_THREADS, stream,
+                             view_of(x), *uses));
     return cudaGetLastError();
 }
 

@@ -13,14 +13,14 @@ enum { TILE = 128, TILE_SHIFT = 7, TILE_THREADS = 256, OWN_ROWS = 8, TILE_WARPS 
 /* A thread has rows [row, row + 8) and columns [column, column + 8) of the tile; 16 threads have eight full
    rows. So they load 256 contiguous bytes of each bf16 row, and store 128 contiguous codes. */
 struct tile_place {
-    int64_t first_row, first_column; /* the tile's first element in the tensor */
-    int row, column;                 /* this thread's first element in the tile */
+    int first_row, first_column; /* the tile's first element in the tensor; int takes fewer registers */
+    int row, column;             /* this thread's first element in the tile */
 };
 
 /* Returns this thread's place in tile number `block` of the tensor. Default: the calling block's index. */
 __device__ __forceinline__ tile_place tile_place_of(int64_t block, int64_t columns) {
     unsigned across = (unsigned)((columns + TILE - 1) / TILE), b = (unsigned)block;
-    return {(int64_t)(b / across) * TILE, (int64_t)(b % across) * TILE, (int)threadIdx.x / 16 * 8,
+    return {(int)(b / across) * TILE, (int)(b % across) * TILE, (int)threadIdx.x / 16 * 8,
             (int)threadIdx.x % 16 * 8};
 }
 __device__ __forceinline__ tile_place tile_place_of(int64_t columns) {
@@ -277,17 +277,58 @@ __global__ void __launch_bounds__(TILE_THREADS, D == OTT_F32 ? 1 : 2)
 }
 
 /* A source S computes S::outputs tensors in format S::dtype. source.made[i] is the memory of tensor i, and
-   source.uses[i] its quantized copies. make_eight(source, row, column) computes eight neighbouring elements
-   of each tensor. Registers are scarce, so the thread rereads its results from the cache. */
+   source.uses[i] its quantized copies. hold_inputs(source, row, column) loads what eight neighbouring elements
+   need, and make_eight(source, inputs, made) computes the elements of each tensor. A thread stores only the
+   elements whose inputs it has loaded, so outputs may alias inputs. */
+template <class S> using made_rows = held<S::dtype>[S::rows_at_once][S::outputs];
+
+/* Makes and stores eight elements in each of `left` rows, at most S::rows_at_once. All rows are loaded before
+   the first is stored, so that the thread waits for memory less often. */
 template <class S>
-__global__ void __launch_bounds__(TILE_THREADS, S::dtype == OTT_F32 ? 1 : 2) tile_kernel(S source) {
+__device__ __forceinline__ void make_rows(const S &source, int64_t row, int64_t column, int64_t left,
+                                          made_rows<S> &made) {
+    typename S::inputs in[S::rows_at_once];
+#pragma unroll
+    for (int k = 0; k < S::rows_at_once; k++)
+        if (k < left) in[k] = hold_inputs(source, row + k, column);
+#pragma unroll
+    for (int k = 0; k < S::rows_at_once; k++) {
+        if (k >= left) continue;
+        make_eight(source, in[k], made[k]);
+#pragma unroll
+        for (int i = 0; i < S::outputs; i++)
+            store8<S::dtype>(source.made[i], row + k, column, source.columns, made[k][i]);
+    }
+}
+
+/* One output stays in registers until it is quantized. Registers are too scarce for two outputs: the thread
+   rereads its elements from the cache. */
+template <class S>
+__global__ void __launch_bounds__(TILE_THREADS, S::dtype == OTT_F32 ? 1 : 2)
+    tile_kernel(GRID_CONSTANT(S) source) {
     tile_place p = tile_place_of(source.columns);
     int64_t row = p.first_row + p.row, column = p.first_column + p.column;
     int64_t left = column < source.columns ? source.rows - row : 0;
-#pragma unroll 2
-    for (int k = 0; k < OWN_ROWS; k++)
-        if (k < left) make_eight(source, row + k, column);
-    for (int i = 0; i < S::outputs; i++) quantize_loaded<S::dtype>(source.made[i], source.uses[i], p);
+    if constexpr (S::outputs == 1) {
+        held<S::dtype> own[OWN_ROWS] = {};
+#pragma unroll
+        for (int first = 0; first < OWN_ROWS; first += S::rows_at_once) {
+            made_rows<S> made;
+            make_rows(source, row + first, column, left - first, made);
+#pragma unroll
+            for (int k = 0; k < S::rows_at_once; k++)
+                if (first + k < left) own[first + k] = made[k][0];
+        }
+        p = tile_place_of(block_again(), source.columns);
+        quantize_tile(own, source.uses[0], p, source.rows, source.columns);
+    } else {
+#pragma unroll 1
+        for (int first = 0; first < OWN_ROWS; first += S::rows_at_once) {
+            made_rows<S> made;
+            make_rows(source, row + first, column, left - first, made);
+        }
+        for (int i = 0; i < S::outputs; i++) quantize_loaded<S::dtype>(source.made[i], source.uses[i], p);
+    }
 }
 
 #endif
