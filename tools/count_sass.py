@@ -30,8 +30,7 @@ import sysconfig
 SEARCH = 6  # rounds of a binary search in a list of 64 tensors
 
 # needs: accesses on the path. l, n: loads of 16 bytes, narrower loads; s, c, o: stores of 16 bytes, of 8
-# bytes, narrower ones; p: blocks of Philox's random numbers; r: stochastic roundings of moments; m:
-# reductions of amaxes over a warp. A path has exactly these numbers, and any number of accesses that are not
+# bytes, narrower ones; p: blocks of Philox's random numbers; m: reductions of amaxes over a warp. A path has exactly these numbers, and any number of accesses that are not
 # named. A loop counts as one iteration. "longest": the longest such path without subroutines, which rare
 # values need. elements: of a thread; step: of an iteration of the loops that load elements; outputs:
 # iterations of a loop that finds amaxes. moved: bytes of memory that an element moves; least: if each tensor
@@ -52,7 +51,7 @@ ROWS = [
     Row("quantize", "quantize_kernel<1>", "cast, codes of rows", "l8 c8 m0", 64, 64, 1, 3, 3, ""),
     Row("loss", "cross_entropy_kernel<1>", "cross entropy, 128,256 columns", "l3 s1", 501, 8, 1, 8, 4, ""),
     Row("embedding", "embedding_forward_kernel<1, 1>", "embedding", "l1 s1", 8, 8, 1, 4, 4, ""),
-    Row("reduce", "block_sums_kernel<1, true>", "sum of squares, bf16", "n8", 256, 8, 1, 2, 2, ""),
+    Row("reduce", "row_sums_kernel<1, true>", "sum of squares, bf16", "l4", 2048, 32, 1, 2, 2, ""),
     Row("elementwise", "dropout_kernel<1>", "dropout", "l1 s1 p2", 8, 8, 1, 4, 4,
         "2 Philox blocks for 8 elements"),
     Row("optimizer", "rule_kernel<adamw_rule, 0>", "AdamW, fp32", "l8 s6", 8, 8, 1, 28, 28, ""),
@@ -68,16 +67,14 @@ ROWS = [
         "l5 s4", 128, 8, 1, 18, 18, ""),
     Row("optimizer_rules", "rule_kernel<muon_momentum_rule, 1>", "Muon, momentum, bf16",
         "l2 s1", 128, 8, 1, 6, 6, ""),
-    Row("optimizer_rules", "muon_kernel<1>", "Muon, update, bf16", "l2 s1 p4", 8, 8, 1, 6, 6,
-        "4 Philox blocks for 8 elements"),
-    Row("optimizer_fp8", "adamw_fp8_kernel<true>", "AdamW, FP8 moments", "longest l2 s1 c2 n7 o0 p4", 8, 8, 1,
+    Row("optimizer_rules", "muon_kernel<1>", "Muon, update, bf16", "l2 s1 p1", 8, 8, 1, 6, 6, ""),
+    Row("optimizer_fp8", "adamw_fp8_kernel<1>", "AdamW, FP8 moments", "longest l2 s1 c2 n12 o0", 8, 8, 1,
         10, 10, "a logarithm and an exponential for each moment and direction"),
 ]
 
 Instruction = collections.namedtuple("Instruction", "at when code operands")
 LINE = re.compile(r"/\*([0-9a-f]{4,})\*/\s+(?:@(!?U?P\w+)\s+)?([A-Z][\w.]*)\s*([^;]*);")
 PHILOX = re.compile("0x2daee0ad|0x326172a9|0xd2511f53|0xcd9e8d57")  # its multipliers, or their negatives
-MIX = "-0x7a143595"  # a multiplier of splitmix32 (tensor/rules/stochastic.h)
 
 
 def skip(reason):
@@ -123,7 +120,6 @@ def accesses(block):
             found["l" if ".128" in x.code else "n"] += 1
         elif x.code.startswith("STG"):
             found["s" if ".128" in x.code else "c" if ".64" in x.code else "o"] += 1
-        found["r"] += MIX in x.operands
     found["p"] = int(sum(bool(PHILOX.search(x.operands)) for x in block) >= 10)
     found["m"] = int(sum(x.code.startswith("SHFL") for x in block) >= 10)
     return found

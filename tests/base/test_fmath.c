@@ -54,6 +54,20 @@ static void test_exp_error(void **state) {
     assert_true(worst <= 1.0);
 }
 
+/* fmath_exp_small has the bits of fmath_exp, also where results are subnormal, 0 or NaN. */
+static void test_exp_small(void **state) {
+    (void)state;
+    for (uint32_t u = 0; u < 0x7fc00000u; u += 997) {
+        float x = from_bits(u), both[2] = {fmath_exp_small(-x), fmath_exp(-x)};
+        assert_memory_equal(&both[0], &both[1], sizeof both[0]);
+        if (x > 40.0f && x < INFINITY) continue;
+        both[0] = fmath_exp_small(x), both[1] = fmath_exp(x);
+        if (x < INFINITY) assert_memory_equal(&both[0], &both[1], sizeof both[0]);
+    }
+    for (float x = -80.0f; x > -105.0f; x -= 1e-4f) assert_true(fmath_exp_small(x) == fmath_exp(x));
+    assert_true(isnan(fmath_exp_small(NAN)));
+}
+
 static void test_exp_ends(void **state) {
     (void)state;
     assert_true(fmath_exp(0.0f) == 1.0f);
@@ -73,6 +87,7 @@ int main(void) {
         cmocka_unit_test(test_log_is_rounded_once),
         cmocka_unit_test(test_log_ends),
         cmocka_unit_test(test_exp_error),
+        cmocka_unit_test(test_exp_small),
         cmocka_unit_test(test_exp_ends),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -45,8 +45,9 @@ rule_kernel<lion_rule, 2        : r r r   : r r   : 0
 rule_kernel<schedule_free_rule, 0 : f f f f f : f f f f : 0
 rule_kernel<schedule_free_rule, 1 : h h h h h : h h h h : 0
 rule_kernel<schedule_free_rule, 2 : r r r r r : r r r r : 0
-adamw_fp8_kernel<false          : f f     : f     : 2
-adamw_fp8_kernel<true           : r r     : r     : 2
+adamw_fp8_kernel<0              : f f     : f     : 2
+adamw_fp8_kernel<1              : h h     : h     : 2
+adamw_fp8_kernel<2              : r r     : r     : 2
 adamw_tile_kernel<0, 0          : f f f f : f f f : 9
 adamw_tile_kernel<0, 2          : f r r r : f r r : 9
 adamw_tile_kernel<1, 1          : h h h h : h h h : 9

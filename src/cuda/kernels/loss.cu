@@ -66,7 +66,7 @@ template <ott_dtype D> __device__ __forceinline__ float sum_of_row(const view &x
         if (c < x.columns) {
             eight e = load8<D>(x, row, c);
 #pragma unroll
-            for (int i = 0; i < 8; i++) term[8 * threadIdx.x + i] = fmath_exp(e.x[i] - most);
+            for (int i = 0; i < 8; i++) term[8 * threadIdx.x + i] = fmath_exp_small(e.x[i] - most);
         }
         __syncthreads();
         int filled = x.columns - first < LOSS_TILE ? (int)(x.columns - first) : (int)LOSS_TILE;

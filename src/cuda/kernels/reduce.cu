@@ -1,6 +1,6 @@
-/* cuda/kernels/reduce: sums of a tensor and of its columns, and counts. For a tensor's sum, a half warp
-   computes the SUM16 (tensor/ops.def) of each block of REDUCE_BLOCK elements. One thread adds these in
-   order. */
+/* cuda/kernels/reduce: sums of a tensor and of its columns, and counts. For a tensor's sum, two threads, or a
+   half warp if rows are not aligned, compute the SUM16 (tensor/ops.def) of each block of REDUCE_BLOCK elements.
+   One thread adds these in order. */
 #include "cuda/kernels/amax.h"
 #include "cuda/gemm/chain.h"
 #include "cuda/kernels/kernels.h"
@@ -34,12 +34,50 @@ __global__ void __launch_bounds__(REDUCE_THREADS)
     if (threadIdx.x % 16 == 0 && first < elements) list.job[place.job].sums[block] = lane;
 }
 
-/* Returns 0 blocks if x has another format, which another launch handles. */
-template <ott_dtype D> static int64_t fill_block_sums(const block_squares_args &a, block_sums_job &j) {
-    if (a.x->dtype != D) return 0;
+/* For tensors whose elements are one aligned row. Each thread has eight lanes of SUM16, and loads their elements
+   together. Elements beyond the end count as 0, which changes no sum. */
+template <ott_dtype D, bool SQUARES>
+__global__ void __launch_bounds__(REDUCE_THREADS)
+    row_sums_kernel(GRID_CONSTANT(job_list<block_sums_job>) list) {
+    list_place place = list_place_of(list);
+    const view &x = list.job[place.job].x;
+    int64_t block = place.block * (REDUCE_THREADS / 2) + threadIdx.x / 2, first = block * REDUCE_BLOCK;
+    eight lanes = eight_of(0.0f);
+#pragma unroll 4
+    for (int64_t e = 8 * (threadIdx.x % 2); e < REDUCE_BLOCK; e += 16) {
+        eight values = eight_of(0.0f);
+        if (first + e < x.columns) values = load8<D>(x, 0, first + e);
+#pragma unroll
+        for (int i = 0; i < 8; i++)
+            lanes.x[i] = SQUARES ? fmaf(values.x[i], values.x[i], lanes.x[i]) : lanes.x[i] + values.x[i];
+    }
+#pragma unroll
+    for (int i = 0; i < 8; i++) lanes.x[i] = lanes.x[i] + __shfl_xor_sync(0xffffffffu, lanes.x[i], 1);
+#pragma unroll
+    for (int step = 4; step > 0; step /= 2)
+#pragma unroll
+        for (int i = 0; i < step; i++) lanes.x[i] = lanes.x[i] + lanes.x[i + step];
+    if (threadIdx.x % 2 == 0 && first < x.columns) list.job[place.job].sums[block] = lanes.x[0];
+}
+
+/* Returns 0 blocks if x has another format or alignment, which another launch handles. IsRow: for
+   row_sums_kernel. */
+template <ott_dtype D, bool IsRow>
+static int64_t fill_block_sums(const block_squares_args &a, block_sums_job &j) {
+    int64_t of_block = IsRow ? REDUCE_THREADS / 2 : REDUCE_SUMS;
     j = {view_of(a.x), (float *)a.sums->data};
     view_flatten(j.x);
-    return (op_reduce_blocks(a.x->rows * a.x->columns) + REDUCE_SUMS - 1) / REDUCE_SUMS;
+    if (a.x->dtype != D || (j.x.rows == 1 && j.x.vectors) != IsRow) return 0;
+    return (op_reduce_blocks(a.x->rows * a.x->columns) + of_block - 1) / of_block;
+}
+
+template <ott_dtype D, bool SQUARES>
+static cudaError_t launch_sums(const block_squares_args *items, int64_t count, cudaStream_t stream) {
+    cudaError_t status = list_launch<row_sums_kernel<D, SQUARES>>(REDUCE_THREADS, fill_block_sums<D, true>,
+                                                                  items, count, stream);
+    if (status != cudaSuccess) return status;
+    return list_launch<block_sums_kernel<D, SQUARES>>(REDUCE_THREADS, fill_block_sums<D, false>, items, count,
+                                                      stream);
 }
 
 struct ordered_sum_job {
@@ -70,19 +108,15 @@ extern "C" cudaError_t sum_launch(const tensor *x, const tensor *sum, float *wor
     tensor blocks = tensor_vector(workspace, OTT_F32, op_reduce_blocks(x->rows * x->columns));
     const block_squares_args parts = {x, &blocks};
     const sum_blocks_args total = {&blocks, sum};
-    cudaError_t status = list_launch<block_sums_kernel<OTT_F32, false>>(
-        REDUCE_THREADS, fill_block_sums<OTT_F32>, &parts, 1, stream);
+    cudaError_t status = launch_sums<OTT_F32, false>(&parts, 1, stream);
     if (status != cudaSuccess) return status;
     return list_launch<ordered_sum_kernel<true>>(ORDERED_THREADS, fill_ordered_sum, &total, 1, stream);
 }
 
 extern "C" cudaError_t block_squares_launch(const block_squares_args *items, int64_t count,
                                             cudaStream_t stream) {
-    cudaError_t status = list_launch<block_sums_kernel<OTT_F32, true>>(
-        REDUCE_THREADS, fill_block_sums<OTT_F32>, items, count, stream);
-    if (status != cudaSuccess) return status;
-    return list_launch<block_sums_kernel<OTT_BF16, true>>(REDUCE_THREADS, fill_block_sums<OTT_BF16>, items,
-                                                          count, stream);
+    cudaError_t status = launch_sums<OTT_F32, true>(items, count, stream);
+    return status == cudaSuccess ? launch_sums<OTT_BF16, true>(items, count, stream) : status;
 }
 
 extern "C" cudaError_t sum_blocks_launch(const sum_blocks_args *items, int64_t count, cudaStream_t stream) {
