@@ -30,11 +30,11 @@ import sysconfig
 SEARCH = 6  # rounds of a binary search in a list of 64 tensors
 
 # needs: accesses on the path. l, n: loads of 16 bytes, narrower loads; s, c, o: stores of 16 bytes, of 8
-# bytes, narrower ones; p: blocks of Philox's random numbers; m: reductions of amaxes over a warp. A path has exactly these numbers, and any number of accesses that are not
-# named. A loop counts as one iteration. "longest": the longest such path without subroutines, which rare
-# values need. elements: of a thread; step: of an iteration of the loops that load elements; outputs:
-# iterations of a loop that finds amaxes. moved: bytes of memory that an element moves; least: if each tensor
-# moved once.
+# bytes, narrower ones; p: blocks of Philox's random numbers; m: reductions of amaxes over a warp. A path has
+# exactly these numbers, and any number of accesses that are not named. A loop counts as one iteration.
+# "longest": the longest such path without subroutines, which rare values need. elements: of a thread; step:
+# of an iteration of the loops that load elements; outputs: iterations of a loop that finds amaxes. moved:
+# bytes of memory that an element moves; least: if each tensor moved once.
 Row = collections.namedtuple("Row", "file kernel text needs elements step outputs moved least reason")
 ROWS = [
     Row("norm", "norm_forward_wide_kernel<1, 2>", "RMSNorm with residual", "l8 s4", 16, 16, 1, 8, 8, ""),
@@ -52,11 +52,9 @@ ROWS = [
     Row("loss", "cross_entropy_kernel<1>", "cross entropy, 128,256 columns", "l3 s1", 501, 8, 1, 8, 4, ""),
     Row("embedding", "embedding_forward_kernel<1, 1>", "embedding", "l1 s1", 8, 8, 1, 4, 4, ""),
     Row("reduce", "row_sums_kernel<1, true>", "sum of squares, bf16", "l4", 2048, 32, 1, 2, 2, ""),
-    Row("elementwise", "dropout_kernel<1>", "dropout", "l1 s1 p2", 8, 8, 1, 4, 4,
-        "2 Philox blocks for 8 elements"),
+    Row("elementwise", "dropout_kernel<1>", "dropout", "l1 s1 p2", 8, 8, 1, 4, 4, ""),
     Row("optimizer", "rule_kernel<adamw_rule, 0>", "AdamW, fp32", "l8 s6", 8, 8, 1, 28, 28, ""),
-    Row("optimizer", "rule_kernel<adamw_rule, 1>", "AdamW, bf16", "l4 s3", 128, 8, 1, 14, 14,
-        ""),
+    Row("optimizer", "rule_kernel<adamw_rule, 1>", "AdamW, bf16", "l4 s3", 128, 8, 1, 14, 14, ""),
     Row("optimizer", "adamw_tile_kernel<1, 1>", "AdamW, bf16, amax", "l12 s3 c0 m1", 64, 8, 1,
         14, 14, ""),
     Row("optimizer_rules", "rule_kernel<lion_rule, 1>", "Lion, bf16", "l3 s2", 128, 8, 1, 10,
