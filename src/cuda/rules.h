@@ -1,7 +1,7 @@
 /* cuda/rules: updates eight consecutive elements of a parameter by an optimizer rule (tensor/rules/update.h).
-   Each tensor of the update is fp32, or bf16 with stochastic rounding (tensor/rules/stochastic.h). A kernel is
-   for tensors that are all fp32, for tensors that are all bf16 and aligned, or for any tensors: then it reads
-   the formats at run time. */
+   Each tensor of the update is fp32, or bf16 with stochastic rounding (tensor/rules/stochastic.h). A kernel
+   is for tensors that are all fp32, for tensors that are all bf16 and aligned, or for any tensors: then it
+   reads the formats at run time. */
 #ifndef CUDA_RULES_H
 #define CUDA_RULES_H
 
@@ -57,7 +57,7 @@ template <class Rule> __device__ __forceinline__ update_shared shared_of(const u
     return {update_constants_of(&j.o, j.state), j.seed, step_state_update(j.state)};
 }
 
-/* Returns the random words of element index + i, for i = 0 to 7 in turn. `blocks` keeps words between calls. */
+/* Returns the random words of element index + i, for i = 0 to 7 in turn. `blocks` keeps words for later. */
 __device__ __forceinline__ stochastic_words next_words(stochastic_blocks &blocks, uint64_t seed,
                                                        uint64_t update, uint64_t index, int i) {
     index += i;

@@ -312,7 +312,7 @@ bool case_make(op_case *c, const op_info *op, ott_dtype act, int shape, value_ki
     c->bytes = 0;
     memset(c->fields, 0, sizeof c->fields);
     memset(c->args, 0, sizeof c->args);
-    c->tidy = case_draw(c, 3) == 0;
+    c->tidy = case_draw(c, 2) == 0;
     bind_sizes(c);
     for (int i = 0; i < op->field_count; i++)
         if (!make_field(c, &op->fields[i], &c->fields[i])) return false;

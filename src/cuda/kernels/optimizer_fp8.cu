@@ -83,8 +83,8 @@ __device__ __forceinline__ float of_other(float x) {
     return __shfl_xor_sync(0xffffffffu, x, 8);
 }
 
-/* Computes the scales of both moments of a group. One half of the threads computes those of moment 1, the other
-   half those of moment 2. */
+/* Computes the scales of both moments of a group. One half of the threads computes the scales of moment 1,
+   the other half the scales of moment 2. */
 __device__ __forceinline__ void scales_of_group(const eight &m, const eight &v, moment_scale &of_m,
                                                 moment_scale &of_v) {
     moment_range first = range_of_group(m), second = range_of_group(v);

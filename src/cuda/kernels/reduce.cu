@@ -1,6 +1,6 @@
-/* cuda/kernels/reduce: sums of a tensor and of its columns, and counts. For a tensor's sum, two threads, or a
-   half warp if rows are not aligned, compute the SUM16 (tensor/ops.def) of each block of REDUCE_BLOCK elements.
-   One thread adds these in order. */
+/* cuda/kernels/reduce: sums of a tensor and of its columns, and counts. For a tensor's sum, two threads, or
+   a half warp if rows are not aligned, compute the SUM16 (tensor/ops.def) of each block of REDUCE_BLOCK
+   elements. One thread adds these in order. */
 #include "cuda/kernels/amax.h"
 #include "cuda/gemm/chain.h"
 #include "cuda/kernels/kernels.h"
@@ -34,8 +34,8 @@ __global__ void __launch_bounds__(REDUCE_THREADS)
     if (threadIdx.x % 16 == 0 && first < elements) list.job[place.job].sums[block] = lane;
 }
 
-/* For tensors whose elements are one aligned row. Each thread has eight lanes of SUM16, and loads their elements
-   together. Elements beyond the end count as 0, which changes no sum. */
+/* For tensors whose elements are one aligned row. Each thread has eight lanes of SUM16, and loads their
+   elements together. Elements beyond the end count as 0, which changes no sum. */
 template <ott_dtype D, bool SQUARES>
 __global__ void __launch_bounds__(REDUCE_THREADS)
     row_sums_kernel(GRID_CONSTANT(job_list<block_sums_job>) list) {

@@ -101,7 +101,8 @@ struct tile_scales {
    tile stores the scale. The other tiles recompute it, so that no tile waits for another. */
 __device__ __forceinline__ float settle_group(const quantize_use &u, const tile_largest &largest,
                                               const tile_place &p, int row, int column) {
-    int64_t group = quantize_group(u, p.first_row + row, p.first_column + column);
+    int64_t in_row = p.first_row + row, in_column = p.first_column + column;
+    int64_t group = quantize_group(u, in_row, in_column);
     bool local = u.row_shift != QUANTIZE_SPAN_ALL && u.column_shift != QUANTIZE_SPAN_ALL;
     float amax = 0;
     if (u.work & QUANTIZE_AMAX) {
@@ -117,8 +118,7 @@ __device__ __forceinline__ float settle_group(const quantize_use &u, const tile_
     bool first = (u.row_shift != QUANTIZE_SPAN_ALL || p.first_row == 0) &&
                  (u.column_shift != QUANTIZE_SPAN_ALL || p.first_column == 0);
     if (first && u.work & QUANTIZE_SCALE)
-        store_scale(u, (p.first_row + row) >> u.row_shift, (p.first_column + column) >> u.column_shift,
-                    scale);
+        store_scale(u, in_row >> u.row_shift, in_column >> u.column_shift, scale);
     return scale;
 }
 
@@ -131,11 +131,11 @@ __device__ __forceinline__ void settle_use(tile_scales &scales, const quantize_u
         across = TILE >> column_shift;
     for (int i = threadIdx.x; i < (TILE >> row_shift) * across; i += TILE_THREADS) {
         int row = i / across << row_shift, column = i % across << column_shift;
-        if (p.first_row + row < rows && p.first_column + column < columns)
+        int64_t in_row = p.first_row + row, in_column = p.first_column + column;
+        if (in_row < rows && in_column < columns)
             scales.of[i] = settle_group(u, largest, p, row, column);
         else if (u.tiles.along_k && u.work & QUANTIZE_SCALE)
-            *scale_code_at(u, (p.first_row + row) >> u.row_shift,
-                           (p.first_column + column) >> u.column_shift) = SCALE_TILE_PADDING;
+            *scale_code_at(u, in_row >> u.row_shift, in_column >> u.column_shift) = SCALE_TILE_PADDING;
     }
 }
 
