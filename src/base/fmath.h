@@ -66,12 +66,12 @@ ANYWHERE float fmath_exp(float x) {
     return given == given ? result : given;
 }
 
-/* fmath_exp(x) for x <= 40 and for NaN, with the same bits, in fewer instructions of a GPU: adding and subtracting
-   3 * 2^22 + 64 rounds to an integer like rintf, and leaves n + 64 in the lowest bits of `shifted`. exp(x) =
-   (p 2^(n + 64)) 2^-64, where only the second product can round. */
+/* fmath_exp(x) for x <= 40 and for NaN, with the same bits, in fewer instructions of a GPU: adding and
+   subtracting 3 * 2^22 + 64 rounds to an integer like rintf, and leaves n + 64 in the lowest bits of
+   `shifted`. exp(x) = (p 2^(n + 64)) 2^-64, where only the second product can round. */
 ANYWHERE float fmath_exp_small(float x) {
-    const float whole = 12582976.0f;
-    float t = fmaxf(x, FMATH_EXP_MIN), shifted = t * FMATH_LOG2E + whole, n = shifted - whole;
+    const float bias = 12582976.0f;
+    float t = fmaxf(x, FMATH_EXP_MIN), shifted = t * FMATH_LOG2E + bias, n = shifted - bias;
     float r = fmaf(-n, FMATH_LN2_HI, t);
     r = fmaf(-n, FMATH_LN2_LO, r);
     uint32_t bits = fmath_bits(fmath_exp_near_zero(r)) + (fmath_bits(shifted) << 23);

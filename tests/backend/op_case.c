@@ -68,8 +68,8 @@ void case_set(op_case *c, const char *field, const void *value, size_t bytes) {
 
 /* Rows and columns of the matrices in cases of ops without own shapes: a single element, sizes near a
    vector's length, several blocks of a reduction, many rows, many columns. */
-static const int64_t generic_shapes[][2] = {{1, 1},    {1, 15},  {2, 16},   {3, 17},   {15, 33},
-                                            {16, 1},   {17, 64}, {33, 100}, {5, 1025}, {3, 4097},
+static const int64_t generic_shapes[][2] = {{1, 1},     {1, 15},  {2, 16},   {3, 17},   {15, 33},
+                                            {16, 1},    {17, 64}, {33, 100}, {5, 1025}, {3, 4097},
                                             {1, 36000}, {300, 7}, {61, 260}, {130, 520}};
 
 int case_shapes(const op_info *op) {

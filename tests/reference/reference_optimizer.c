@@ -39,8 +39,8 @@ typedef struct draws {
 } draws;
 #define DRAWS(a) ((draws){(a)->seed, (a)->first, (a)->row_step, (a)->state})
 
-/* Stores x in element (i, j); rounds it stochastically if t is bf16, with number `which` of the element's draw
-   (STOCHASTIC_SUM, STOCHASTIC_AVERAGE, or the next). */
+/* Stores x in element (i, j); rounds it stochastically if t is bf16, with number `which` of the element's
+   draw (STOCHASTIC_SUM, STOCHASTIC_AVERAGE, or the next). */
 static void put_rounded(draws d, const tensor *t, int64_t i, int64_t j, float x, int which) {
     uint64_t index = (uint64_t)(d.first + i * d.row_step + j);
     uint64_t update = step_state_update(d.state->data);

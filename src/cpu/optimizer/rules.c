@@ -19,8 +19,9 @@ typedef void (*row_function)(const update_constants *c, update_row r, int64_t co
 typedef struct update_rule {
     row_function row;
     int tensors;
-    /* numbers of a draw (tensor/rules/stochastic.h) that round tensor PARAM and slot 0; the next numbers round
-       the next slots. STOCHASTIC_NONE: after `row`, update_point computes the parameter from slots 0 and 1 */
+    /* numbers of a draw (tensor/rules/stochastic.h) that round tensor PARAM and slot 0; the next numbers
+       round the next slots. STOCHASTIC_NONE: after `row`, update_point computes the parameter from slots 0
+       and 1 */
     int of_param, of_slot;
 } update_rule;
 

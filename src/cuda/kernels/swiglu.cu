@@ -5,11 +5,11 @@
 
 /* Returns 1 / (1 + fmath_exp(-x)) with the same bits, in fewer instructions; a finite number for NaN. The
    exponential is one fourth of exp(-x), so that its exponent never overflows. Beyond the limits of x, the
-   result is 0 or 1. Adding and subtracting `whole`, which is even, rounds to an integer like rintf. */
+   result is 0 or 1. Adding and subtracting `bias`, which is even, rounds to an integer like rintf. */
 __device__ __forceinline__ float sigmoid(float x) {
-    const float whole = 12582910.0f; /* 3 * 2^22 - 2: its bits shifted to the left by 23 are -2 << 23 */
+    const float bias = 12582910.0f; /* 3 * 2^22 - 2: its bits shifted to the left by 23 are -2 << 23 */
     x = fminf(fmaxf(x, -89.0f), 86.0f);
-    float shifted = x * -FMATH_LOG2E + whole, n = shifted - whole;
+    float shifted = x * -FMATH_LOG2E + bias, n = shifted - bias;
     float r = fmaf(-n, FMATH_LN2_HI, -x);
     r = fmaf(-n, FMATH_LN2_LO, r);
     float p = fmath_exp_near_zero(r);

@@ -277,9 +277,9 @@ __global__ void __launch_bounds__(TILE_THREADS, D == OTT_F32 ? 1 : 2)
 }
 
 /* A source S computes S::outputs tensors in format S::dtype. source.made[i] is the memory of tensor i, and
-   source.uses[i] its quantized copies. hold_inputs(source, row, column) loads what eight neighbouring elements
-   need, and make_eight(source, inputs, made) computes the elements of each tensor. A thread stores only the
-   elements whose inputs it has loaded, so outputs may alias inputs. */
+   source.uses[i] its quantized copies. hold_inputs(source, row, column) loads what eight neighbouring
+   elements need, and make_eight(source, inputs, made) computes the elements of each tensor. A thread stores
+   only the elements whose inputs it has loaded, so outputs may alias inputs. */
 template <class S> using made_rows = held<S::dtype>[S::rows_at_once][S::outputs];
 
 /* Makes and stores eight elements in each of `left` rows, at most S::rows_at_once. All rows are loaded before
