@@ -18,8 +18,8 @@ ls "$folder"/kernels/elementwise.cu.o >/dev/null ||
 
 # The columns: kernel : matrices that it loads : matrices that it stores : number of stores of eight codes.
 # A letter a or b is a matrix in the format of the first or second template argument (0: fp32, which takes two
-# loads for eight values). f: a matrix in fp32. h: in bf16. r: a matrix in fp32 or bf16, selected at run time. N: the
-# second argument is a number of pieces, by which the loads and stores are multiplied.
+# loads for eight values). f: a matrix in fp32. h: in bf16. r: a matrix in fp32 or bf16, selected at run time.
+# N: the second argument is a number of pieces, by which the loads and stores are multiplied.
 table='
 convert_kernel<                 : a       : b     : 0
 add_kernel<                     : a b     : a     : 0
