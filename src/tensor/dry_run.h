@@ -13,7 +13,7 @@
 ott_status dry_run_open(mem *account, const device *like, device **out);
 
 /* Callbacks for the ops and collectives that plans record on a dry run, in this order. Shapes and formats are
-   real, addresses are not. `collective` may be NULL if all groups have one rank. */
+   real, addresses are not. `collective` may be NULL. */
 typedef struct dry_run_listener {
     void (*op)(void *user, const exec *cx, enum op_index op, const void *args);
     /* called only for collectives of several ranks */

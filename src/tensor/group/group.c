@@ -80,7 +80,7 @@ static ott_status reserve_call(group *g, exec *cx, const collective *call) {
 static ott_status record(group *g, exec *cx, const collective *call) {
     const dry_run_listener *l = cx->device->listener;
     if (g->size == 1) return OTT_OK;
-    if (l) l->collective(l->user, cx, g, call);
+    if (l && l->collective) l->collective(l->user, cx, g, call);
     return reserve_call(g, cx, call);
 }
 
