@@ -6,12 +6,8 @@ set(OTTAVA_CUDA_HINTS "" CACHE STRING
     "Further folders with CUDA libraries and headers (their lib and include folders are tried)")
 
 find_program(CMAKE_CUDA_COMPILER nvcc HINTS $ENV{CUDA_HOME}/bin PATHS /usr/local/cuda/bin)
-# Code for A100, L40S and RTX 40, Hopper, and B200, and PTX that a driver compiles for later GPUs. The tests
-# read Hopper's code only, and code for four GPUs takes four times as long to build.
-if(NOT DEFINED CMAKE_CUDA_ARCHITECTURES AND OTTAVA_TESTS)
-  set(CMAKE_CUDA_ARCHITECTURES 90)
-elseif(NOT DEFINED CMAKE_CUDA_ARCHITECTURES)
-  set(CMAKE_CUDA_ARCHITECTURES 80-real 89-real 90-real 100)
+if(NOT DEFINED CMAKE_CUDA_ARCHITECTURES)
+  set(CMAKE_CUDA_ARCHITECTURES 90) # code for Hopper, and PTX, which a driver compiles for later GPUs
 endif()
 
 # Stops the configuration. The next configuration of this build folder is without CUDA.

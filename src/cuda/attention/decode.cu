@@ -93,7 +93,7 @@ __device__ __forceinline__ void make_weights(const decode &a, decode_tiles &tile
     }
 }
 
-template <ott_dtype D> __global__ void __launch_bounds__(THREADS) decode_kernel(decode a) {
+template <ott_dtype D> __global__ void __launch_bounds__(THREADS, 4) decode_kernel(decode a) {
     SHARED(tiles, decode_tiles);
     int64_t head = blockIdx.x % a.heads, part = blockIdx.x / a.heads, c = threadIdx.x;
     int64_t column = head / (a.heads / a.kv_heads) * a.head_dim;
